@@ -1,0 +1,31 @@
+/* File calls that finish what they start: EINTR is retried, short reads and writes are continued.
+ *
+ * `path` is what error texts name; it is not opened. Thread-safe; no state. */
+#ifndef YDL_BASE_IO_H
+#define YDL_BASE_IO_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/status.h"
+
+YDL_MUST_CHECK enum ydl_status ydl_write_all(int fd, const void *bytes, size_t n, const char *path,
+                                             struct ydl_error *err);
+
+/* Fails with YDL_CORRUPT_CACHE where the file ends before offset + n. */
+YDL_MUST_CHECK enum ydl_status ydl_pread_all(int fd, void *bytes, size_t n, uint64_t offset,
+                                             const char *path, struct ydl_error *err);
+
+YDL_MUST_CHECK enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err);
+
+/* Makes the names inside the directory durable. */
+YDL_MUST_CHECK enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err);
+
+/* Closes and reports a late write error (NFS, quota). The descriptor is gone whatever it returns. */
+YDL_MUST_CHECK enum ydl_status ydl_close(int fd, const char *path, struct ydl_error *err);
+
+/* "<dir>/<name>" in a new string, owned by the caller; NULL without memory. */
+char *ydl_join_path(const char *dir, const char *name);
+
+#endif
