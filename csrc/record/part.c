@@ -1,0 +1,305 @@
+#include "record/part.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/io.h"
+#include "record/part_meta.h"
+
+_Static_assert(sizeof(size_t) == sizeof(uint64_t),
+               "parts of any size are mapped and buffered whole");
+
+/* What verify reads at once where a part is not mapped: enough for a network file system's
+ * read-ahead, small enough for the second-level cache. */
+#define VERIFY_BYTES ((uint64_t)1 << 20)
+
+struct ydl_part {
+    char *path; /* owned */
+    uint64_t number;
+    uint64_t first_record;
+    uint64_t records;
+    uint64_t row_bytes;   /* 0 where rows vary */
+    uint64_t rows_offset; /* in the file */
+    uint64_t rows_bytes;
+    uint64_t seed; /* of the rows' checksums */
+
+    int fd;             /* pread only; else -1 */
+    const uint8_t *map; /* mmap only: the whole file; else NULL */
+    uint64_t map_bytes;
+    const uint8_t *index; /* varying rows only: u64 ends, in the map or owned_index */
+    uint8_t *owned_index; /* pread only */
+};
+
+static enum ydl_status open_file(struct ydl_part *part, uint64_t bytes, struct ydl_error *err)
+{
+    struct stat st;
+    /* O_NONBLOCK: a FIFO in the file's place would hang here otherwise; regular files ignore it. */
+    part->fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (part->fd < 0)
+        return ydl_fail_os(err, errno, part->path, "cannot open part file %s", part->path);
+    if (fstat(part->fd, &st) != 0)
+        return ydl_fail_os(err, errno, part->path, "cannot stat part file %s", part->path);
+    if (!S_ISREG(st.st_mode))
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path, "is not a regular file");
+    if ((uint64_t)st.st_size != bytes)
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                               "has %" PRIu64 " bytes, but the manifest says %" PRIu64,
+                               (uint64_t)st.st_size, bytes);
+    return YDL_OK;
+}
+
+static enum ydl_status map_file(struct ydl_part *part, uint64_t bytes, struct ydl_error *err)
+{
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, part->fd, 0);
+    if (map == MAP_FAILED)
+        return ydl_fail_os(err, errno, part->path, "cannot map %" PRIu64 " bytes of part file %s",
+                           bytes, part->path);
+    part->map = map;
+    part->map_bytes = bytes;
+    close(part->fd); /* only read from */
+    part->fd = -1;
+    return YDL_OK;
+}
+
+static enum ydl_status load_index(struct ydl_part *part, const struct ydl_part_meta *meta,
+                                  struct ydl_error *err)
+{
+    if (part->map) {
+        part->index = part->map + meta->index_offset;
+    } else {
+        part->owned_index = malloc(meta->index_bytes); /* no more than the file has */
+        if (!part->owned_index)
+            return ydl_fail_memory(err, "a part's index", meta->index_bytes);
+        part->index = part->owned_index;
+        enum ydl_status status = ydl_pread_all(part->fd, part->owned_index, meta->index_bytes,
+                                               meta->index_offset, part->path, err);
+        if (status != YDL_OK)
+            return status;
+    }
+    uint64_t hash = ydl_hash(part->index, meta->index_bytes);
+    if (hash != meta->index_hash)
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                               "the index's hash is %016" PRIx64 " instead of %016" PRIx64, hash,
+                               meta->index_hash);
+    return YDL_OK;
+}
+
+/* Where a row lies, counted from the start of the rows. Varying rows: looked at on every use and
+ * not only when the part is opened, because a mapped index may change under us. */
+static inline bool find_row(const struct ydl_part *part, uint64_t row, uint64_t *out_start,
+                            uint64_t *out_n)
+{
+    if (!part->index) {
+        *out_start = row * part->row_bytes;
+        *out_n = part->row_bytes;
+        return true;
+    }
+    uint64_t start = row == 0 ? 0 : ydl_load_u64(part->index + 8 * (row - 1));
+    uint64_t end = ydl_load_u64(part->index + 8 * row);
+    if (end > part->rows_bytes || start > end || end - start < YDL_CHECKSUM_BYTES)
+        return false;
+    *out_start = start;
+    *out_n = end - start;
+    return true;
+}
+
+static enum ydl_status fail_index(const struct ydl_part *part, uint64_t row, struct ydl_error *err)
+{
+    return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                           "the index says that row %" PRIu64 " of %" PRIu64 " ends at %" PRIu64
+                           " of %" PRIu64 " bytes",
+                           row, part->records, ydl_load_u64(part->index + 8 * row),
+                           part->rows_bytes);
+}
+
+static enum ydl_status check_index(const struct ydl_part *part, struct ydl_error *err)
+{
+    uint64_t start = 0;
+    uint64_t n = 0;
+    for (uint64_t row = 0; row < part->records; row++) {
+        if (!find_row(part, row, &start, &n))
+            return fail_index(part, row, err);
+    }
+    if (start + n != part->rows_bytes)
+        return fail_index(part, part->records - 1, err);
+    return YDL_OK;
+}
+
+enum ydl_status ydl_part_open(const struct ydl_part_info *info, const struct ydl_layout *layout,
+                              enum ydl_access access, struct ydl_part **out, struct ydl_error *err)
+{
+    enum ydl_status status;
+    struct ydl_part_meta meta;
+    *out = NULL;
+    struct ydl_part *part = calloc(1, sizeof *part);
+    if (!part)
+        return ydl_fail_memory(err, "a part", sizeof *part);
+    part->fd = -1;
+    part->path = strdup(info->path);
+    if (!part->path) {
+        status = ydl_fail_memory(err, "a part's path", strlen(info->path));
+        goto done;
+    }
+    part->number = info->number;
+    part->first_record = info->first_record;
+    part->records = info->records;
+    part->row_bytes = layout->row_bytes;
+    part->seed = ydl_part_seed(info->build_uuid, info->number);
+
+    status = open_file(part, info->bytes, err);
+    if (status == YDL_OK)
+        status = ydl_part_meta_read(part->fd, info, layout, &meta, err);
+    if (status != YDL_OK)
+        goto done;
+    part->rows_offset = meta.rows_offset;
+    part->rows_bytes = meta.rows_bytes;
+    if (access == YDL_ACCESS_MMAP)
+        status = map_file(part, info->bytes, err);
+    if (status == YDL_OK && layout->rows_vary)
+        status = load_index(part, &meta, err);
+    if (status == YDL_OK && layout->rows_vary)
+        status = check_index(part, err);
+    if (status != YDL_OK)
+        goto done;
+    *out = part;
+    part = NULL;
+done:
+    ydl_part_close(part);
+    return status;
+}
+
+void ydl_part_close(struct ydl_part *part)
+{
+    if (!part)
+        return;
+    if (part->map)
+        munmap((void *)part->map, part->map_bytes);
+    if (part->fd >= 0)
+        close(part->fd);
+    free(part->owned_index);
+    free(part->path);
+    free(part);
+}
+
+uint64_t ydl_part_records(const struct ydl_part *part)
+{
+    return part->records;
+}
+
+const char *ydl_part_path(const struct ydl_part *part)
+{
+    return part->path;
+}
+
+const uint8_t *ydl_part_fixed_rows(const struct ydl_part *part)
+{
+    return part->map && !part->index ? part->map + part->rows_offset : NULL;
+}
+
+enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_t row, struct ydl_buf *scratch,
+                             const uint8_t **out_bytes, uint64_t *out_n, struct ydl_error *err)
+{
+    assert(row < part->records);
+    uint64_t start;
+    uint64_t n;
+    if (!find_row(part, row, &start, &n))
+        return fail_index(part, row, err);
+    if (part->map) {
+        *out_bytes = part->map + part->rows_offset + start;
+        *out_n = n;
+        return YDL_OK;
+    }
+    scratch->len = 0;
+    enum ydl_status status = ydl_buf_reserve(scratch, n, err);
+    if (status == YDL_OK)
+        status =
+            ydl_pread_all(part->fd, scratch->data, n, part->rows_offset + start, part->path, err);
+    if (status != YDL_OK)
+        return status;
+    scratch->len = n;
+    *out_bytes = scratch->data;
+    *out_n = n;
+    return YDL_OK;
+}
+
+bool ydl_part_row_is_valid(const struct ydl_part *part, uint64_t row, const uint8_t *bytes,
+                           uint64_t n)
+{
+    if (n < YDL_CHECKSUM_BYTES)
+        return false;
+    uint64_t body_bytes = n - YDL_CHECKSUM_BYTES;
+    return ydl_load_u32(bytes + body_bytes) == ydl_row_checksum(bytes, body_bytes, part->seed, row);
+}
+
+enum ydl_status ydl_part_fail_row(const struct ydl_part *part, uint64_t row, struct ydl_error *err)
+{
+    uint64_t start = 0;
+    uint64_t n = 0;
+    if (!find_row(part, row, &start, &n))
+        return fail_index(part, row, err);
+    return ydl_part_refuse(
+        err, YDL_CORRUPT_RECORD, part->path,
+        "record %" PRIu64 " (row %" PRIu64 " of part %" PRIu64 ", %" PRIu64
+        " bytes at offset %" PRIu64
+        ") does not match its checksum: the file was damaged after it was written",
+        part->first_record + row, row, part->number, n, part->rows_offset + start);
+}
+
+/* Rows one after another: all of them where they are mapped, else a window that moves on. */
+struct window {
+    const uint8_t *bytes;
+    uint64_t start; /* counted from the start of the rows */
+    uint64_t end;
+    struct ydl_buf buf; /* behind bytes; empty where mapped */
+};
+
+static enum ydl_status move_window(const struct ydl_part *part, struct window *window,
+                                   uint64_t start, uint64_t n, struct ydl_error *err)
+{
+    uint64_t left = part->rows_bytes - start;
+    /* Whole rows where they have one size: what is cut off is read again with the next window. */
+    uint64_t bytes = n < VERIFY_BYTES ? VERIFY_BYTES / n * n : n;
+    if (bytes > left)
+        bytes = left;
+    enum ydl_status status = ydl_buf_reserve(&window->buf, bytes, err);
+    if (status == YDL_OK)
+        status = ydl_pread_all(part->fd, window->buf.data, bytes, part->rows_offset + start,
+                               part->path, err);
+    window->bytes = window->buf.data;
+    window->start = start;
+    window->end = start + bytes;
+    return status;
+}
+
+enum ydl_status ydl_part_verify(const struct ydl_part *part, struct ydl_error *err)
+{
+    enum ydl_status status = YDL_OK;
+    struct window window = {0};
+    ydl_buf_init(&window.buf, SIZE_MAX);
+    if (part->map) {
+        window.bytes = part->map + part->rows_offset;
+        window.end = part->rows_bytes;
+    }
+    for (uint64_t row = 0; status == YDL_OK && row < part->records; row++) {
+        uint64_t start;
+        uint64_t n;
+        if (!find_row(part, row, &start, &n)) {
+            status = fail_index(part, row, err);
+            break;
+        }
+        if (start + n > window.end)
+            status = move_window(part, &window, start, n, err);
+        if (status == YDL_OK &&
+            !ydl_part_row_is_valid(part, row, window.bytes + (start - window.start), n))
+            status = ydl_part_fail_row(part, row, err);
+    }
+    ydl_buf_clear(&window.buf);
+    return status;
+}

@@ -1,0 +1,67 @@
+/* Opens one part file for reading and hands out its rows.
+ *
+ * Opening runs the one validation of a part: header, trailer, region table, layout and index are
+ * checked against each other, against the file's size and against what the manifest says; rows are
+ * checked by their checksum when they are read. Bytes are hostile: an error, never a crash, and no
+ * allocation for a count that the file cannot hold.
+ *
+ * After open a part is immutable: threads may read rows at once, each with its own scratch. */
+#ifndef YDL_RECORD_PART_H
+#define YDL_RECORD_PART_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+#include "record/layout.h"
+
+struct ydl_part;
+
+/* What the manifest says about a part. */
+struct ydl_part_info {
+    char *path; /* owned by whoever owns the struct */
+    uint8_t build_uuid[YDL_UUID_BYTES];
+    uint64_t number;
+    uint64_t first_record;
+    uint64_t records;
+    uint64_t bytes; /* size of the file */
+};
+
+enum ydl_access {
+    YDL_ACCESS_MMAP,
+    YDL_ACCESS_PREAD, /* network file systems: rows are read into the caller's scratch */
+};
+
+/* info and layout are borrowed for the call. YDL_OS (ENOENT where it is gone), YDL_CORRUPT_CACHE,
+ * YDL_UNSUPPORTED. */
+YDL_MUST_CHECK enum ydl_status ydl_part_open(const struct ydl_part_info *info,
+                                             const struct ydl_layout *layout,
+                                             enum ydl_access access, struct ydl_part **out,
+                                             struct ydl_error *err);
+void ydl_part_close(struct ydl_part *part); /* NULL-safe */
+
+uint64_t ydl_part_records(const struct ydl_part *part);
+const char *ydl_part_path(const struct ydl_part *part);
+
+/* The mapped file where rows have a fixed size and the part is mapped: row r lies at
+ * base + r * row_bytes. NULL otherwise; then use ydl_part_row. */
+const uint8_t *ydl_part_fixed_rows(const struct ydl_part *part);
+
+/* Row `row` of the part (row < records, an assert): a pointer into the map, or into scratch, valid
+ * until scratch changes or the part is closed. The checksum is part of the row and not verified. */
+YDL_MUST_CHECK enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_t row,
+                                            struct ydl_buf *scratch, const uint8_t **out_bytes,
+                                            uint64_t *out_n, struct ydl_error *err);
+
+/* bytes: a copy of the whole row, checksum included. */
+bool ydl_part_row_is_valid(const struct ydl_part *part, uint64_t row, const uint8_t *bytes,
+                           uint64_t n);
+
+/* YDL_CORRUPT_RECORD with file, record and offset, for a row that failed the check above. */
+enum ydl_status ydl_part_fail_row(const struct ydl_part *part, uint64_t row, struct ydl_error *err);
+
+/* Reads and checks every row. */
+YDL_MUST_CHECK enum ydl_status ydl_part_verify(const struct ydl_part *part, struct ydl_error *err);
+
+#endif
