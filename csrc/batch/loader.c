@@ -1,0 +1,342 @@
+#include "batch/loader.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "batch/gather.h"
+#include "batch/pool.h"
+
+/* Idle buffers that a loader keeps: the batches TensorFlow gives back late, not a second cache. */
+enum { POOL_IDLE_BYTES = 64 * 1024 * 1024 };
+
+/* What became of one batch of the sequence. */
+struct slot {
+    bool ready;
+    enum ydl_status status; /* YDL_OK: batch; else err */
+    struct ydl_batch *batch; /* owned until handed out */
+    struct ydl_error err;
+};
+
+/* A thread that gathers: a worker, or the consumer where there are no workers. */
+struct lane {
+    struct ydl_loader *loader;
+    struct ydl_gatherer *gatherer; /* owned */
+    uint64_t *numbers;             /* [batch_records], owned */
+    pthread_t thread;
+};
+
+struct ydl_loader {
+    struct ydl_loader_config config;
+    struct ydl_reader *reader; /* counted */
+    struct ydl_pool *pool;     /* the owner's reference */
+    pid_t pid;                 /* of the process whose threads these are */
+    uint64_t epoch_len;
+    struct lane *lanes; /* [max(threads, 1)], owned */
+
+    pthread_mutex_t lock;
+    pthread_cond_t filled;  /* the slot that the consumer waits for may be ready */
+    pthread_cond_t emptied; /* a slot was handed out, or stop was set */
+    /* Under lock: */
+    bool stop;
+    unsigned started; /* threads that run */
+    bool exhausted;   /* no batch comes after `planned` */
+    uint64_t planned; /* batches whose numbers were given to a lane */
+    uint64_t taken;   /* batches handed out */
+    struct ydl_cursor cursor; /* the next record to plan */
+    struct ydl_indices indices; /* of epoch indices_epoch, where has_indices; owned */
+    bool has_indices;
+    uint64_t indices_epoch;
+    struct slot *slots; /* [depth], batch b in slot b % depth; owned */
+};
+
+static enum ydl_status load_epoch_locked(struct ydl_loader *loader, struct ydl_error *err)
+{
+    const struct ydl_order *order = &loader->config.order;
+    bool same_order = !order->shuffle || !order->reshuffle;
+    if (loader->has_indices && (same_order || loader->indices_epoch == loader->cursor.epoch))
+        return YDL_OK;
+    ydl_indices_clear(&loader->indices);
+    loader->has_indices = false;
+    enum ydl_status status = ydl_order_fill(order, loader->cursor.epoch, &loader->indices, err);
+    if (status != YDL_OK)
+        return status;
+    loader->has_indices = true;
+    loader->indices_epoch = loader->cursor.epoch;
+    return YDL_OK;
+}
+
+/* Writes the next batch's record numbers; fewer than batch_records only at the end. */
+static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers, uint64_t *out_n,
+                                   struct ydl_error *err)
+{
+    uint64_t n = 0;
+    while (n < loader->config.batch_records) {
+        if (loader->cursor.position == loader->epoch_len) {
+            if (!loader->config.endless || loader->epoch_len == 0)
+                break;
+            loader->cursor.epoch++;
+            loader->cursor.position = 0;
+        }
+        enum ydl_status status = load_epoch_locked(loader, err);
+        if (status != YDL_OK)
+            return status;
+        uint64_t left = loader->epoch_len - loader->cursor.position;
+        uint64_t wanted = loader->config.batch_records - n;
+        uint64_t take = left < wanted ? left : wanted;
+        for (uint64_t i = 0; i < take; i++)
+            numbers[n + i] = ydl_indices_at(&loader->indices, loader->cursor.position + i);
+        n += take;
+        loader->cursor.position += take;
+    }
+    if (n < loader->config.batch_records) {
+        loader->exhausted = true;
+        if (loader->config.drop_remainder)
+            n = 0;
+    }
+    *out_n = n;
+    return n == 0 ? YDL_END : YDL_OK;
+}
+
+/* The next batch's numbers for a lane, or the reason why there is none: YDL_END at the end. */
+static enum ydl_status next_numbers_locked(struct ydl_loader *loader, uint64_t *numbers,
+                                           uint64_t *out_n, struct ydl_error *err)
+{
+    if (loader->exhausted)
+        return YDL_END;
+    enum ydl_status status = plan_locked(loader, numbers, out_n, err);
+    if (status != YDL_OK)
+        loader->exhausted = true;
+    return status;
+}
+
+static void *work(void *argument)
+{
+    struct lane *lane = argument;
+    struct ydl_loader *loader = lane->loader;
+    pthread_mutex_lock(&loader->lock);
+    for (;;) {
+        while (!loader->stop && !loader->exhausted &&
+               loader->planned - loader->taken >= loader->config.depth)
+            pthread_cond_wait(&loader->emptied, &loader->lock);
+        if (loader->stop || loader->exhausted)
+            break;
+
+        struct ydl_error err = {0};
+        struct ydl_batch *batch = NULL;
+        uint64_t n = 0;
+        enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, &err);
+        if (status == YDL_END)
+            break;
+        uint64_t ticket = loader->planned++;
+        if (status == YDL_OK) {
+            pthread_mutex_unlock(&loader->lock);
+            status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform,
+                                &batch, &err);
+            pthread_mutex_lock(&loader->lock);
+        }
+        struct slot *slot = &loader->slots[ticket % loader->config.depth];
+        *slot = (struct slot){.ready = true, .status = status, .batch = batch, .err = err};
+        if (status != YDL_OK)
+            loader->exhausted = true;
+        pthread_cond_broadcast(&loader->filled);
+    }
+    /* The consumer may wait for a batch that will not come; others for room that is not needed. */
+    pthread_cond_broadcast(&loader->filled);
+    pthread_cond_broadcast(&loader->emptied);
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+static enum ydl_status init_lane(struct ydl_loader *loader, struct lane *lane,
+                                 struct ydl_error *err)
+{
+    /* However large the batches are, one epoch never gives more numbers than it has. */
+    uint64_t n = loader->config.batch_records;
+    if (!loader->config.endless && n > loader->epoch_len)
+        n = loader->epoch_len ? loader->epoch_len : 1;
+    lane->loader = loader;
+    lane->numbers = calloc((size_t)n, sizeof *lane->numbers);
+    if (!lane->numbers)
+        return ydl_fail_memory(err, "a batch's record numbers", n * sizeof *lane->numbers);
+    return ydl_gatherer_new(loader->reader, loader->pool, &lane->gatherer, err);
+}
+
+static void init_sync(struct ydl_loader *loader)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->filled, &monotonic);
+    pthread_cond_init(&loader->emptied, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+static unsigned lane_count(const struct ydl_loader_config *config)
+{
+    return config->threads ? config->threads : 1;
+}
+
+enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loader_config *config,
+                               struct ydl_loader **out, struct ydl_error *err)
+{
+    assert(config->batch_records >= 1 && config->depth >= 1 && config->order.num_shards >= 1);
+    struct ydl_loader *loader = calloc(1, sizeof *loader);
+    if (!loader)
+        return ydl_fail_memory(err, "a loader", sizeof *loader);
+    loader->config = *config;
+    loader->reader = ydl_reader_acquire(reader);
+    loader->pid = getpid();
+    loader->epoch_len = ydl_order_len(&config->order);
+    loader->cursor = config->start;
+    init_sync(loader);
+
+    enum ydl_status status = YDL_OK;
+    loader->pool = ydl_pool_new(POOL_IDLE_BYTES);
+    loader->slots = calloc(config->depth, sizeof *loader->slots);
+    loader->lanes = calloc(lane_count(config), sizeof *loader->lanes);
+    if (!loader->pool || !loader->slots || !loader->lanes)
+        status = ydl_fail_memory(err, "a loader's slots", config->depth * sizeof *loader->slots);
+    for (unsigned i = 0; status == YDL_OK && i < lane_count(config); i++)
+        status = init_lane(loader, &loader->lanes[i], err);
+
+    if (status == YDL_OK)
+        *out = loader;
+    else
+        ydl_loader_free(loader);
+    return status;
+}
+
+/* Threads start with the first batch, so that an iterator nobody pulls costs none. Signals stay
+ * with the threads that know how to handle them. */
+static enum ydl_status start_threads_locked(struct ydl_loader *loader, struct ydl_error *err)
+{
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = 0;
+    while (rc == 0 && loader->started < loader->config.threads) {
+        struct lane *lane = &loader->lanes[loader->started];
+        rc = pthread_create(&lane->thread, NULL, work, lane);
+        if (rc == 0)
+            loader->started++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0 && loader->started == 0)
+        return ydl_fail_os(err, rc, "", "cannot start a prefetch thread");
+    return YDL_OK; /* fewer threads than wanted are only slower */
+}
+
+static struct timespec deadline_in(uint64_t timeout_ms)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += (time_t)(timeout_ms / 1000);
+    at.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (at.tv_nsec >= 1000000000) {
+        at.tv_sec++;
+        at.tv_nsec -= 1000000000;
+    }
+    return at;
+}
+
+static enum ydl_status take_from_threads(struct ydl_loader *loader, uint64_t timeout_ms,
+                                         struct ydl_batch **out, struct ydl_error *err)
+{
+    struct timespec deadline = deadline_in(timeout_ms);
+    enum ydl_status status = YDL_OK;
+    pthread_mutex_lock(&loader->lock);
+    if (loader->started == 0)
+        status = start_threads_locked(loader, err);
+    struct slot *slot = &loader->slots[loader->taken % loader->config.depth];
+    while (status == YDL_OK && !slot->ready) {
+        if (loader->exhausted && loader->taken == loader->planned)
+            status = YDL_END;
+        else if (pthread_cond_timedwait(&loader->filled, &loader->lock, &deadline) == ETIMEDOUT)
+            status = YDL_PENDING;
+    }
+    if (slot->ready && slot->status != YDL_OK) {
+        *err = slot->err; /* stays in its slot: an error is final */
+        status = slot->status;
+    } else if (slot->ready) {
+        *out = slot->batch;
+        *slot = (struct slot){0};
+        loader->taken++;
+        pthread_cond_signal(&loader->emptied);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+/* slots[0] only keeps a final error here. */
+static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **out,
+                                  struct ydl_error *err)
+{
+    struct lane *lane = &loader->lanes[0];
+    struct slot *last = &loader->slots[0];
+    if (last->ready) {
+        *err = last->err;
+        return last->status;
+    }
+    uint64_t n = 0;
+    enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
+    if (status == YDL_OK)
+        status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform, out,
+                            err);
+    if (status != YDL_OK && status != YDL_END)
+        *last = (struct slot){.ready = true, .status = status, .err = *err};
+    return status;
+}
+
+enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
+                                struct ydl_batch **out, struct ydl_error *err)
+{
+    if (getpid() != loader->pid)
+        return ydl_fail(err, YDL_FORKED,
+                        "cannot go on with an iterator in process %ld: its prefetch threads belong "
+                        "to process %ld. Make a new iterator after the fork",
+                        (long)getpid(), (long)loader->pid);
+    if (loader->config.threads == 0)
+        return take_alone(loader, out, err);
+    return take_from_threads(loader, timeout_ms, out, err);
+}
+
+void ydl_loader_free(struct ydl_loader *loader)
+{
+    if (!loader)
+        return;
+    /* In a forked child the threads are missing and the lock may be held by one of them for ever:
+       the memory is left to the process's end. */
+    if (loader->pid != getpid())
+        return;
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->emptied);
+    unsigned started = loader->started;
+    pthread_mutex_unlock(&loader->lock);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(loader->lanes[i].thread, NULL);
+
+    for (unsigned i = 0; loader->lanes && i < lane_count(&loader->config); i++) {
+        ydl_gatherer_free(loader->lanes[i].gatherer);
+        free(loader->lanes[i].numbers);
+    }
+    free(loader->lanes);
+    for (unsigned i = 0; loader->slots && i < loader->config.depth; i++)
+        ydl_batch_free(loader->slots[i].batch);
+    free(loader->slots);
+    ydl_indices_clear(&loader->indices);
+    if (loader->pool)
+        ydl_pool_release(loader->pool);
+    ydl_reader_release(loader->reader);
+    pthread_cond_destroy(&loader->filled);
+    pthread_cond_destroy(&loader->emptied);
+    pthread_mutex_destroy(&loader->lock);
+    free(loader);
+}

@@ -1,0 +1,56 @@
+/* An open dataset: its layout, its source, which record lies in which part, which are verified.
+ *
+ * Counted and shared by loaders and gathers; thread-safe. Memory: a few words a part, and with
+ * YDL_VERIFY_FIRST one bit a record. */
+#ifndef YDL_BATCH_READER_H
+#define YDL_BATCH_READER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "batch/source.h"
+#include "record/layout.h"
+
+enum ydl_verify {
+    YDL_VERIFY_FIRST, /* each record the first time this reader reads it */
+    YDL_VERIFY_ALWAYS,
+    YDL_VERIFY_NEVER,
+};
+
+struct ydl_reader {
+    atomic_size_t refs;
+    struct ydl_layout layout;   /* owned */
+    struct ydl_source *source;  /* owned; NULL until ydl_reader_new returns */
+    size_t part_count;
+    uint64_t *part_ends;        /* [part_count] record number after the part's last, owned */
+    uint64_t records;
+    uint64_t file_bytes;        /* of all parts */
+    enum ydl_verify verify;
+    atomic_uchar *verified;     /* one bit a record; NULL unless YDL_VERIFY_FIRST, owned */
+};
+
+/* Opens nothing yet: parts are opened when first read. infos must join without gap or overlap from
+ * record 0 (YDL_CORRUPT_CACHE). layout is taken (moved out of *layout), also on failure. */
+YDL_MUST_CHECK enum ydl_status ydl_reader_open_local(struct ydl_layout *layout,
+                                                     const struct ydl_part_info *infos,
+                                                     size_t count, enum ydl_access access,
+                                                     enum ydl_verify verify,
+                                                     struct ydl_reader **out,
+                                                     struct ydl_error *err);
+struct ydl_reader *ydl_reader_acquire(struct ydl_reader *reader);
+void ydl_reader_release(struct ydl_reader *reader); /* NULL-safe; the last one closes the source */
+
+/* The part that holds `record` (< records): a guess of `near` is tried first. */
+size_t ydl_reader_part_of(const struct ydl_reader *reader, uint64_t record, size_t near);
+
+/* Average bytes of a stored record; 0 for an empty dataset. Sizes batches of varying rows. */
+uint64_t ydl_reader_mean_record_bytes(const struct ydl_reader *reader);
+
+/* Whether a copy of `record` has to be checked before it is handed out, and that it was. */
+bool ydl_reader_must_verify(const struct ydl_reader *reader, uint64_t record);
+void ydl_reader_set_verified(struct ydl_reader *reader, uint64_t record);
+
+#endif

@@ -1,0 +1,253 @@
+/* The loader: every batch once and in order, whatever the number of threads; ends, errors, early
+ * stops, forks. */
+#include "batch_support.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "batch/loader.h"
+
+enum { RECORDS = 103, PART_BYTES = 2048, LONG_MS = 60 * 1000 };
+
+static const struct ydl_loader_config plain = {
+    .order = {.records = RECORDS, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5},
+    .batch_records = 8,
+    .threads = 2,
+    .depth = 3,
+};
+
+static struct ydl_loader *load(struct open_build *open, const struct ydl_loader_config *config)
+{
+    struct ydl_error err;
+    struct ydl_loader *loader;
+    assert_status(YDL_OK, ydl_loader_new(open->reader, config, &loader, &err), &err);
+    return loader;
+}
+
+/* Walks positions of a stream, epoch after epoch. */
+struct walk {
+    const struct ydl_loader_config *config;
+    struct ydl_cursor at;
+    struct ydl_indices indices;
+    uint64_t len;
+};
+
+static uint64_t walk_next(struct walk *walk)
+{
+    struct ydl_error err;
+    if (walk->at.position == walk->len) {
+        walk->at.epoch++;
+        walk->at.position = 0;
+    }
+    ydl_indices_clear(&walk->indices);
+    assert_status(YDL_OK,
+                  ydl_order_fill(&walk->config->order, walk->at.epoch, &walk->indices, &err), &err);
+    return ydl_indices_at(&walk->indices, walk->at.position++);
+}
+
+/* Takes up to max_batches and compares all; returns the records seen. */
+static uint64_t check_batches(struct open_build *open, const struct ydl_loader_config *config,
+                              uint64_t max_batches)
+{
+    struct ydl_loader *loader = load(open, config);
+    struct walk walk = {config, config->start, {0}, ydl_order_len(&config->order)};
+    uint64_t seen = 0;
+    for (uint64_t b = 0; b < max_batches; b++) {
+        struct ydl_error err;
+        struct ydl_batch *batch;
+        uint64_t numbers[64];
+        enum ydl_status status = ydl_loader_next(loader, LONG_MS, &batch, &err);
+        if (status == YDL_END)
+            break;
+        assert_status(YDL_OK, status, &err);
+        assert_true(batch->records <= config->batch_records);
+        for (uint64_t i = 0; i < batch->records; i++)
+            numbers[i] = walk_next(&walk);
+        check_batch(batch, open->make, numbers, batch->records);
+        seen += batch->records;
+        ydl_batch_free(batch);
+    }
+    ydl_indices_clear(&walk.indices);
+    ydl_loader_free(loader);
+    return seen;
+}
+
+static void test_delivers_an_epoch_in_order(void **state)
+{
+    (void)state;
+    for (int varying = 0; varying < 2; varying++) {
+        struct open_build open;
+        open_build_init(&open, varying, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+        for (unsigned threads = 0; threads < 5; threads++) {
+            struct ydl_loader_config config = plain;
+            config.threads = threads;
+            config.depth = 1 + threads % 3;
+            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS);
+            config.drop_remainder = true;
+            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS / 8 * 8);
+            config.start = (struct ydl_cursor){.epoch = 2, .position = 50};
+            config.drop_remainder = false;
+            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS - 50);
+            config.order.num_shards = 4;
+            config.order.rank = 3;
+            config.start.position = 0;
+            assert_int_equal(check_batches(&open, &config, UINT64_MAX), 25);
+            config.batch_records = 1;
+            assert_int_equal(check_batches(&open, &config, UINT64_MAX), 25);
+        }
+        open_build_clear(&open);
+    }
+}
+
+static void test_endless_batches_cross_epochs(void **state)
+{
+    (void)state;
+    struct open_build open;
+    open_build_init(&open, true, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    for (unsigned threads = 0; threads < 4; threads++) {
+        struct ydl_loader_config config = plain;
+        config.threads = threads;
+        config.endless = true;
+        config.start = (struct ydl_cursor){.epoch = 1, .position = 100};
+        assert_int_equal(check_batches(&open, &config, 60), 60 * 8);
+        config.order.num_shards = 50; /* epochs of 3 records, shorter than a batch */
+        config.start.position = 2;
+        assert_int_equal(check_batches(&open, &config, 20), 20 * 8);
+        config.order.reshuffle = false;
+        assert_int_equal(check_batches(&open, &config, 20), 20 * 8);
+        config.order.num_shards = 200;
+        config.order.rank = 150; /* a shard without records */
+        config.start.position = 0;
+        assert_int_equal(check_batches(&open, &config, 20), 0);
+    }
+    open_build_clear(&open);
+}
+
+static void test_a_huge_batch_holds_one_epoch(void **state)
+{
+    (void)state;
+    struct open_build open;
+    struct ydl_error err;
+    struct ydl_batch *batch;
+    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    struct ydl_loader_config config = plain;
+    config.batch_records = UINT64_MAX;
+    struct ydl_loader *loader = load(&open, &config);
+    assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    assert_int_equal(batch->records, RECORDS);
+    ydl_batch_free(batch);
+    assert_status(YDL_END, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    ydl_loader_free(loader);
+
+    config.drop_remainder = true;
+    loader = load(&open, &config);
+    assert_status(YDL_END, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    ydl_loader_free(loader);
+    open_build_clear(&open);
+}
+
+static void test_an_error_comes_in_its_place_and_stays(void **state)
+{
+    (void)state;
+    struct open_build open;
+    open_build_init(&open, true, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    for (unsigned threads = 0; threads < 4; threads++) {
+        struct ydl_error err;
+        struct ydl_batch *batch;
+        struct ydl_loader_config config = plain;
+        config.threads = threads;
+        config.order.shuffle = false;
+        config.batch_records = 1; /* alone, every record is uniform */
+        config.require_uniform = true;
+        assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS);
+
+        config.batch_records = 13; /* records 0 and 1 differ */
+        struct ydl_loader *loader = load(&open, &config);
+        for (int again = 0; again < 3; again++) {
+            assert_status(YDL_SHAPE_MISMATCH, ydl_loader_next(loader, LONG_MS, &batch, &err),
+                          &err);
+            assert_non_null(strstr(err.text, "component 1"));
+        }
+        ydl_loader_free(loader);
+    }
+    open_build_clear(&open);
+}
+
+static void test_may_be_freed_at_any_moment(void **state)
+{
+    (void)state;
+    struct open_build open;
+    struct ydl_error err;
+    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    for (int taken = 0; taken < 15; taken++) {
+        struct ydl_loader *loader = load(&open, &plain);
+        for (int i = 0; i < taken; i++) {
+            struct ydl_batch *batch = NULL;
+            enum ydl_status expected = i < 13 ? YDL_OK : YDL_END;
+            assert_status(expected, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+            ydl_batch_free(batch);
+        }
+        ydl_loader_free(loader);
+    }
+    ydl_loader_free(NULL);
+    open_build_clear(&open);
+}
+
+static void test_a_batch_outlives_its_loader(void **state)
+{
+    (void)state;
+    struct open_build open;
+    struct ydl_error err;
+    struct ydl_batch *batch;
+    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    struct ydl_loader_config config = plain;
+    config.order.shuffle = false;
+    struct ydl_loader *loader = load(&open, &config);
+    assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    ydl_loader_free(loader);
+    const uint64_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    check_batch(batch, open.make, numbers, 8);
+    ydl_batch_free(batch);
+    open_build_clear(&open);
+}
+
+static void test_a_forked_child_is_refused_and_may_let_go(void **state)
+{
+    (void)state;
+    struct open_build open;
+    struct ydl_error err;
+    struct ydl_batch *batch;
+    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    struct ydl_loader *loader = load(&open, &plain);
+    assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    pid_t child = fork();
+    if (child == 0) {
+        struct ydl_batch *none = NULL;
+        bool refused = ydl_loader_next(loader, LONG_MS, &none, &err) == YDL_FORKED;
+        ydl_batch_free(batch);
+        ydl_loader_free(loader);
+        _exit(refused ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    ydl_batch_free(batch);
+    assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
+    ydl_batch_free(batch);
+    ydl_loader_free(loader);
+    open_build_clear(&open);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_delivers_an_epoch_in_order),
+        cmocka_unit_test(test_endless_batches_cross_epochs),
+        cmocka_unit_test(test_a_huge_batch_holds_one_epoch),
+        cmocka_unit_test(test_an_error_comes_in_its_place_and_stays),
+        cmocka_unit_test(test_may_be_freed_at_any_moment),
+        cmocka_unit_test(test_a_batch_outlives_its_loader),
+        cmocka_unit_test(test_a_forked_child_is_refused_and_may_let_go),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
