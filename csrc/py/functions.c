@@ -1,0 +1,205 @@
+/* The module's functions: manifest log, hashing, orders. */
+#include "py/module.h"
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "order/order.h"
+#include "store/log.h"
+
+static PyObject *raise_from(PyObject *module, const struct ydl_error *err)
+{
+    return ydl_raise(PyModule_GetState(module), err);
+}
+
+static PyObject *log_latest(PyObject *module, PyObject *args)
+{
+    PyObject *directory;
+    if (!PyArg_ParseTuple(args, "O&:log_latest", PyUnicode_FSConverter, &directory))
+        return NULL;
+    struct ydl_error err = {0};
+    enum ydl_status status;
+    uint64_t number = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_log_latest(PyBytes_AS_STRING(directory), &number, &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(directory);
+    return status == YDL_OK ? PyLong_FromUnsignedLongLong(number) : raise_from(module, &err);
+}
+
+static PyObject *log_read(PyObject *module, PyObject *args)
+{
+    PyObject *directory;
+    unsigned long long number;
+    Py_ssize_t max_bytes;
+    if (!PyArg_ParseTuple(args, "O&Kn:log_read", PyUnicode_FSConverter, &directory, &number,
+                          &max_bytes))
+        return NULL;
+    struct ydl_error err = {0};
+    enum ydl_status status;
+    struct ydl_buf content;
+    ydl_buf_init(&content, max_bytes < 0 ? 0 : (size_t)max_bytes);
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_log_read(PyBytes_AS_STRING(directory), number, content.max, &content, &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(directory);
+    PyObject *bytes = NULL;
+    if (status == YDL_OK)
+        bytes = PyBytes_FromStringAndSize((const char *)content.data, (Py_ssize_t)content.len);
+    else
+        raise_from(module, &err);
+    ydl_buf_clear(&content);
+    return bytes;
+}
+
+static PyObject *log_append(PyObject *module, PyObject *args)
+{
+    PyObject *directory;
+    unsigned long long number;
+    Py_buffer content;
+    int allow_weak;
+    if (!PyArg_ParseTuple(args, "O&Ky*p:log_append", PyUnicode_FSConverter, &directory, &number,
+                          &content, &allow_weak))
+        return NULL;
+    struct ydl_error err = {0};
+    enum ydl_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_log_append(PyBytes_AS_STRING(directory), number, content.buf, (size_t)content.len,
+                            allow_weak, &err);
+    Py_END_ALLOW_THREADS;
+    PyBuffer_Release(&content);
+    Py_DECREF(directory);
+    if (status != YDL_OK && status != YDL_BUSY)
+        return raise_from(module, &err);
+    return PyBool_FromLong(status == YDL_OK);
+}
+
+static PyObject *fsync_directory(PyObject *module, PyObject *args)
+{
+    PyObject *directory;
+    if (!PyArg_ParseTuple(args, "O&:fsync_directory", PyUnicode_FSConverter, &directory))
+        return NULL;
+    struct ydl_error err = {0};
+    enum ydl_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_fsync_dir(PyBytes_AS_STRING(directory), &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(directory);
+    if (status != YDL_OK)
+        return raise_from(module, &err);
+    Py_RETURN_NONE;
+}
+
+static PyObject *hash64(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_buffer content;
+    if (!PyArg_ParseTuple(args, "y*:hash64", &content))
+        return NULL;
+    uint64_t hash = ydl_hash(content.buf, (size_t)content.len);
+    PyBuffer_Release(&content);
+    return PyLong_FromUnsignedLongLong(hash);
+}
+
+static PyObject *new_u64_array(uint64_t n)
+{
+    npy_intp dim = (npy_intp)n;
+    return PyArray_SimpleNew(1, &dim, NPY_UINT64);
+}
+
+static PyObject *shuffle(PyObject *module, PyObject *args)
+{
+    (void)module;
+    Py_ssize_t n;
+    unsigned int seed;
+    if (!PyArg_ParseTuple(args, "nI:shuffle", &n, &seed))
+        return NULL;
+    PyObject *array = new_u64_array((uint64_t)n);
+    if (!array)
+        return NULL;
+    uint64_t *values = PyArray_DATA((PyArrayObject *)array);
+    Py_BEGIN_ALLOW_THREADS;
+    for (Py_ssize_t i = 0; i < n; i++)
+        values[i] = (uint64_t)i;
+    ydl_shuffle_u64(values, (uint64_t)n, seed);
+    Py_END_ALLOW_THREADS;
+    return array;
+}
+
+static int check_shard(unsigned long long rank, unsigned long long num_shards)
+{
+    if (num_shards > 0 && rank < num_shards)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "there is no shard %llu among %llu", rank, num_shards);
+    return -1;
+}
+
+static PyObject *shard_len(PyObject *module, PyObject *args)
+{
+    (void)module;
+    unsigned long long records, rank, num_shards;
+    int drop_remainder;
+    if (!PyArg_ParseTuple(args, "KKKp:shard_len", &records, &rank, &num_shards, &drop_remainder) ||
+        check_shard(rank, num_shards) != 0)
+        return NULL;
+    struct ydl_order order = {
+        .records = records, .rank = rank, .num_shards = num_shards, .drop_remainder = drop_remainder};
+    return PyLong_FromUnsignedLongLong(ydl_order_len(&order));
+}
+
+static PyObject *slice_of(const struct ydl_indices *indices, uint64_t start, uint64_t count)
+{
+    uint64_t left = start < indices->len ? indices->len - start : 0;
+    uint64_t n = count < left ? count : left;
+    PyObject *array = new_u64_array(n);
+    if (!array)
+        return NULL;
+    uint64_t *values = PyArray_DATA((PyArrayObject *)array);
+    for (uint64_t i = 0; i < n; i++)
+        values[i] = ydl_indices_at(indices, start + i);
+    return array;
+}
+
+static PyObject *record_numbers(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"records", "rank", "num_shards", "drop_shard_remainder", "shuffle",
+                            "reshuffle", "seed", "epoch", "start", "count", NULL};
+    unsigned long long records, rank, num_shards, epoch, start, count;
+    int drop_remainder, do_shuffle, reshuffle;
+    unsigned int seed;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K$KKpppIKKK:record_numbers", names, &records,
+                                     &rank, &num_shards, &drop_remainder, &do_shuffle, &reshuffle,
+                                     &seed, &epoch, &start, &count) ||
+        check_shard(rank, num_shards) != 0)
+        return NULL;
+    struct ydl_order order = {.records = records,
+                              .rank = rank,
+                              .num_shards = num_shards,
+                              .drop_remainder = drop_remainder,
+                              .shuffle = do_shuffle,
+                              .reshuffle = reshuffle,
+                              .seed = seed};
+    struct ydl_indices indices = {0};
+    struct ydl_error err = {0};
+    enum ydl_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_order_fill(&order, epoch, &indices, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != YDL_OK)
+        return raise_from(module, &err);
+    PyObject *array = slice_of(&indices, start, count);
+    ydl_indices_clear(&indices);
+    return array;
+}
+
+PyMethodDef ydl_functions[] = {
+    {"log_latest", log_latest, METH_VARARGS, NULL},
+    {"log_read", log_read, METH_VARARGS, NULL},
+    {"log_append", log_append, METH_VARARGS, NULL},
+    {"fsync_directory", fsync_directory, METH_VARARGS, NULL},
+    {"hash64", hash64, METH_VARARGS, NULL},
+    {"shuffle", shuffle, METH_VARARGS, NULL},
+    {"shard_len", shard_len, METH_VARARGS, NULL},
+    {"record_numbers", (PyCFunction)(void (*)(void))record_numbers, METH_VARARGS | METH_KEYWORDS,
+     NULL},
+    {0},
+};

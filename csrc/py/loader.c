@@ -1,0 +1,269 @@
+/* _core.Loader: an iterator over batches, chunks or records. */
+#include "py/module.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "batch/loader.h"
+
+/* How long next() waits before it looks for Ctrl-C and for a close() by another thread. */
+enum { WAIT_MS = 100 };
+
+enum form { FORM_RECORDS, FORM_BATCHES, FORM_CHUNKS };
+
+struct py_loader {
+    PyObject_HEAD
+    struct py_reader *reader;  /* strong */
+    struct ydl_loader *loader; /* owned; NULL once closed */
+    enum form form;
+    struct record_cursor cursor; /* FORM_RECORDS */
+    struct ydl_cursor start;
+    uint64_t epoch_len;
+    uint64_t delivered; /* records handed out since start */
+    bool busy;   /* a thread is in next() without the GIL */
+    bool closed; /* no more batches; a busy next() frees the loader */
+};
+
+static int form_from_name(const char *name, enum form *out)
+{
+    static const char *const names[] = {
+        [FORM_RECORDS] = "records", [FORM_BATCHES] = "batches", [FORM_CHUNKS] = "chunks"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum form)i;
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "form is 'records', 'batches' or 'chunks', not '%s'", name);
+    return -1;
+}
+
+static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_reader,
+                              struct ydl_loader_config *config, enum form *form)
+{
+    static char *names[] = {"reader", "rank", "num_shards", "drop_shard_remainder", "shuffle",
+                            "reshuffle", "seed", "epoch", "position", "batch_records",
+                            "drop_remainder", "endless", "form", "threads", "depth", NULL};
+    unsigned long long rank, num_shards, epoch, position, batch_records;
+    int drop_shard_remainder, shuffle, reshuffle, drop_remainder, endless;
+    unsigned int seed, threads, depth;
+    const char *form_name;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$KKpppIKKKppsII:Loader", names, out_reader,
+                                     &rank, &num_shards, &drop_shard_remainder, &shuffle,
+                                     &reshuffle, &seed, &epoch, &position, &batch_records,
+                                     &drop_remainder, &endless, &form_name, &threads, &depth) ||
+        form_from_name(form_name, form) != 0)
+        return -1;
+    if (num_shards == 0 || rank >= num_shards || batch_records == 0 || depth == 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "cannot load rank %llu of %llu shards in batches of %llu, %u ahead", rank,
+                     num_shards, batch_records, depth);
+        return -1;
+    }
+    *config = (struct ydl_loader_config){
+        .order = {.rank = rank,
+                  .num_shards = num_shards,
+                  .drop_remainder = drop_shard_remainder,
+                  .shuffle = shuffle,
+                  .reshuffle = reshuffle,
+                  .seed = seed},
+        .start = {.epoch = epoch, .position = position},
+        .batch_records = batch_records,
+        .drop_remainder = drop_remainder,
+        .endless = endless,
+        .require_uniform = *form == FORM_BATCHES,
+        .threads = threads,
+        .depth = depth,
+    };
+    return 0;
+}
+
+static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
+{
+    const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
+    PyObject *reader_arg;
+    struct ydl_loader_config config;
+    struct ydl_error err = {0};
+    if (config_from_python(args, kwargs, &reader_arg, &config, &self->form) != 0)
+        return -1;
+    if (!Py_IS_TYPE(reader_arg, state->reader_type)) {
+        PyErr_Format(PyExc_TypeError, "reader is %R, no Reader", reader_arg);
+        return -1;
+    }
+    self->reader = (struct py_reader *)Py_NewRef(reader_arg);
+    if (self->reader->pid != getpid()) {
+        ydl_fail(&err, YDL_FORKED, "cannot load in process %ld with the reader of process %ld",
+                 (long)getpid(), (long)self->reader->pid);
+        ydl_raise(state, &err);
+        return -1;
+    }
+    struct ydl_reader *reader = self->reader->reader;
+    config.order.records = reader->records;
+    self->epoch_len = ydl_order_len(&config.order);
+    self->start = config.start;
+    if (self->start.position > self->epoch_len) {
+        PyErr_Format(PyExc_ValueError, "cannot start at record %llu of an epoch of %llu records",
+                     (unsigned long long)self->start.position, (unsigned long long)self->epoch_len);
+        return -1;
+    }
+    if (ydl_record_cursor_init(&self->cursor, reader->layout.count) != 0)
+        return -1;
+    if (ydl_loader_new(reader, &config, &self->loader, &err) != YDL_OK) {
+        ydl_raise(state, &err);
+        return -1;
+    }
+    return 0;
+}
+
+static void loader_dealloc(struct py_loader *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    /* Joins threads that are at most a batch away from their end and never want the GIL. */
+    ydl_loader_free(self->loader);
+    ydl_record_cursor_clear(&self->cursor);
+    Py_XDECREF(self->reader);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    struct py_loader *self = (struct py_loader *)type->tp_alloc(type, 0);
+    if (self && loader_init(self, args, kwargs) != 0)
+        Py_CLEAR(self);
+    return (PyObject *)self;
+}
+
+static void free_loader(struct py_loader *self)
+{
+    struct ydl_loader *loader = self->loader;
+    self->loader = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    ydl_loader_free(loader);
+    Py_END_ALLOW_THREADS;
+}
+
+static PyObject *loader_close(struct py_loader *self, PyObject *ignored)
+{
+    (void)ignored;
+    self->closed = true;
+    if (!self->busy)
+        free_loader(self);
+    Py_RETURN_NONE;
+}
+
+/* Waits for the next batch. NULL without an exception: the end. */
+static struct ydl_batch *next_batch(struct py_loader *self)
+{
+    const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
+    enum ydl_status status = YDL_PENDING;
+    struct ydl_batch *batch = NULL;
+    struct ydl_error err = {0};
+    bool interrupted = false;
+    self->busy = true;
+    while (status == YDL_PENDING && !interrupted && !self->closed) {
+        Py_BEGIN_ALLOW_THREADS;
+        status = ydl_loader_next(self->loader, WAIT_MS, &batch, &err);
+        Py_END_ALLOW_THREADS;
+        interrupted = status == YDL_PENDING && PyErr_CheckSignals() != 0;
+    }
+    self->busy = false;
+    if (self->closed) {
+        ydl_batch_free(batch);
+        free_loader(self);
+        if (!interrupted && status != YDL_END) {
+            ydl_fail(&err, YDL_CLOSED, "the iterator was closed while a batch was awaited");
+            ydl_raise(state, &err);
+        }
+        return NULL;
+    }
+    if (status != YDL_OK && status != YDL_END && !interrupted)
+        ydl_raise(state, &err);
+    return batch;
+}
+
+static PyObject *next_record(struct py_loader *self)
+{
+    if (ydl_record_cursor_is_empty(&self->cursor)) {
+        struct ydl_batch *batch = next_batch(self);
+        if (!batch)
+            return NULL;
+        ydl_record_cursor_start(&self->cursor, batch);
+    }
+    PyObject *record = ydl_record_cursor_next(&self->cursor, self->reader);
+    if (record)
+        self->delivered++;
+    return record;
+}
+
+static PyObject *loader_next(struct py_loader *self)
+{
+    if (self->closed)
+        return NULL; /* like an exhausted generator */
+    if (self->busy) {
+        PyErr_SetString(PyExc_ValueError, "another thread waits for this iterator's next item: "
+                                          "give each thread an iterator of its own");
+        return NULL;
+    }
+    if (self->form == FORM_RECORDS)
+        return next_record(self);
+
+    struct ydl_batch *batch = next_batch(self);
+    if (!batch)
+        return NULL;
+    PyObject *tuple = ydl_batch_to_tuple(self->reader, batch, self->form == FORM_CHUNKS);
+    if (tuple)
+        self->delivered += batch->records;
+    ydl_batch_free(batch);
+    return tuple;
+}
+
+/* The record that comes next. */
+static struct ydl_cursor cursor_of(const struct py_loader *self)
+{
+    uint64_t offset = self->start.position + self->delivered;
+    /* At the end of an epoch the position is its length until the next one begins. */
+    if (self->epoch_len == 0 || offset <= self->epoch_len)
+        return (struct ydl_cursor){.epoch = self->start.epoch, .position = offset};
+    return ydl_cursor_at(self->epoch_len, self->start.epoch, offset);
+}
+
+static PyObject *loader_epoch(struct py_loader *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(cursor_of(self).epoch);
+}
+
+static PyObject *loader_position(struct py_loader *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLongLong(cursor_of(self).position);
+}
+
+static PyMethodDef loader_methods[] = {
+    {"close", (PyCFunction)loader_close, METH_NOARGS, NULL},
+    {0},
+};
+
+static PyGetSetDef loader_getset[] = {
+    {"epoch", (getter)loader_epoch, NULL, NULL, NULL},
+    {"position", (getter)loader_position, NULL, NULL, NULL},
+    {0},
+};
+
+static PyType_Slot loader_slots[] = {
+    {Py_tp_new, loader_new},
+    {Py_tp_dealloc, loader_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, loader_next},
+    {Py_tp_methods, loader_methods},
+    {Py_tp_getset, loader_getset},
+    {0, NULL},
+};
+
+PyType_Spec ydl_loader_spec = {
+    .name = "ydl._core.Loader",
+    .basicsize = sizeof(struct py_loader),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = loader_slots,
+};

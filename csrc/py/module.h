@@ -1,0 +1,84 @@
+/* What the files of csrc/py share: module state, errors, conversions. Nothing outside includes it.
+ *
+ * Each type has a file of its own. Methods convert their arguments, release the GIL around core
+ * calls that block or copy much, and convert the result; policy is elsewhere. Native threads never
+ * touch Python, and no core lock is held while Python runs. */
+#ifndef YDL_PY_MODULE_H
+#define YDL_PY_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
+#define NPY_TARGET_VERSION NPY_1_22_API_VERSION
+#define PY_ARRAY_UNIQUE_SYMBOL ydl_core_array_api
+#ifndef YDL_IMPORTS_NUMPY
+#define NO_IMPORT_ARRAY
+#endif
+#include <numpy/arrayobject.h>
+
+#include "py/compat.h"
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "batch/gather.h"
+#include "batch/reader.h"
+
+enum { YDL_STATUS_COUNT = YDL_FORKED + 1 };
+
+struct module_state {
+    PyTypeObject *writer_type;
+    PyTypeObject *reader_type;
+    PyTypeObject *loader_type;
+    PyTypeObject *lease_type;
+    PyObject *exceptions[YDL_STATUS_COUNT]; /* NULL for outcomes that are no errors */
+};
+
+struct module_state *ydl_state_of_type(PyTypeObject *type);
+
+/* errors.c */
+int ydl_errors_init(struct module_state *state);
+void *ydl_raise(const struct module_state *state, const struct ydl_error *err); /* NULL */
+
+/* Types: made by their files, added to the module by module.c. */
+extern PyType_Spec ydl_writer_spec;
+extern PyType_Spec ydl_reader_spec;
+extern PyType_Spec ydl_loader_spec;
+extern PyType_Spec ydl_lease_spec;
+extern PyMethodDef ydl_functions[];
+
+struct py_reader {
+    PyObject_HEAD
+    struct ydl_reader *reader; /* counted; NULL until __init__ */
+    struct ydl_pool *pool;     /* of read(); the owner's reference */
+    PyArray_Descr **dtypes;    /* [components], strong references in an owned array */
+    pid_t pid;                 /* of the process that opened it */
+};
+
+/* convert.c: from Python. 0, or -1 with an exception. */
+int ydl_layout_from_python(const struct module_state *state, PyObject *components,
+                           struct ydl_layout *out);
+
+/* arrays.c: to Python. What is returned is a new reference, or NULL with an exception. */
+
+/* One array (or four where `split`, see _core.pyi) appended per component of the batch. Takes the
+ * blocks it hands out from the batch. */
+PyObject *ydl_batch_to_tuple(const struct py_reader *reader, struct ydl_batch *batch, bool split);
+
+/* Hands out a batch's records one after another. */
+struct record_cursor {
+    struct ydl_batch *batch; /* owned; NULL: nothing to hand out */
+    uint64_t next;           /* record of the batch */
+    struct {
+        uint64_t data_at;    /* where the record's payload begins */
+        uint64_t element_at; /* its first element */
+    } *columns;              /* [components], owned */
+};
+int ydl_record_cursor_init(struct record_cursor *cursor, uint32_t components);
+void ydl_record_cursor_clear(struct record_cursor *cursor);
+void ydl_record_cursor_start(struct record_cursor *cursor, struct ydl_batch *batch); /* takes it */
+bool ydl_record_cursor_is_empty(const struct record_cursor *cursor);
+PyObject *ydl_record_cursor_next(struct record_cursor *cursor, const struct py_reader *reader);
+
+#endif

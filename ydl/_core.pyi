@@ -1,0 +1,147 @@
+"""The C core as Python sees it. Private: the package's own modules are its only callers."""
+
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+# A component: its dtype's name and its shape, in which None stands for a dimension that varies;
+# a shape of None stands for a varying rank.
+Component = tuple[str, Optional[tuple[Optional[int], ...]]]
+
+MAX_RANK: int
+
+class Writer:
+    """Writes the part files of one build into `directory`."""
+
+    records: int  # appended so far
+    bytes: int  # encoded so far
+
+    def __init__(
+        self,
+        directory: str,
+        build_uuid: bytes,
+        components: Sequence[Component],
+        part_bytes: int,
+    ) -> None: ...
+    def append(self, records: int, columns: Sequence[npt.NDArray[Any]]) -> None:
+        """Appends records; column i has shape [records, *shape of component i].
+
+        Numeric columns have the component's item size; strings are object arrays of bytes.
+        ShapeMismatchError where shapes contradict the components, ValueError where types do.
+        """
+    def finish(self) -> list[tuple[str, int, int, int]]:
+        """Completes, flushes and verifies all parts: (name, records, bytes, XXH3-64) of each."""
+    def close(self) -> None:
+        """Closes what is open. Removes nothing. May be called twice."""
+
+class Reader:
+    """An open dataset. Thread-safe. Opens a part when it is first read."""
+
+    records: int
+    mean_record_bytes: int
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[str, bytes, int, int, int, int]],
+        components: Sequence[Component],
+        dtypes: Sequence[np.dtype[Any]],
+        verify: str,
+        access: str,
+    ) -> None:
+        """parts: (path, build uuid, number, first record, records, bytes).
+
+        dtypes: what NumPy arrays of each component get (object for strings).
+        verify: "first", "always" or "never". access: "mmap" or "pread".
+        """
+    def read(self, numbers: Sequence[int]) -> list[tuple[Any, ...]]:
+        """The records with these numbers: one tuple of components each.
+
+        A component is a NumPy scalar (rank 0), bytes (rank-0 string), an array, or an object array
+        of bytes; arrays own their memory.
+        """
+
+class Loader:
+    """An iterator over one epoch (or, endless, over all from a start on) of a stream.
+
+    form: "records": each item is a record's tuple of components, as Reader.read gives them.
+    "batches": each item is a tuple with one array [n, ...] per component (object arrays of bytes
+    for strings); records whose shapes differ raise ShapeMismatchError.
+    "chunks": as "batches", but a component whose shape the dataset lets vary gives four arrays
+    instead of one: values (1-D, all elements), row_splits (int64 [n + 1], in elements), ranks
+    (int64 [n]) and shapes (int64 [n, largest rank], unused dimensions 0).
+
+    Arrays of batches and chunks are 64-byte aligned and belong to the consumer.
+    """
+
+    epoch: int  # of the record that comes next
+    position: int  # of the record that comes next within its epoch
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        rank: int,
+        num_shards: int,
+        drop_shard_remainder: bool,
+        shuffle: bool,
+        reshuffle: bool,
+        seed: int,
+        epoch: int,
+        position: int,
+        batch_records: int,
+        drop_remainder: bool,
+        endless: bool,
+        form: str,
+        threads: int,
+        depth: int,
+    ) -> None: ...
+    def __iter__(self) -> Loader: ...
+    def __next__(self) -> tuple[Any, ...]: ...
+    def close(self) -> None:
+        """Stops the threads and drops what they hold. May be called twice."""
+
+class Lease:
+    """Who builds (advisory). See csrc/store/lease.h."""
+
+    def __init__(self, directory: str, ttl_ms: int) -> None: ...
+    def try_acquire(self) -> Optional[dict[str, Any]]:
+        """None: held now, the heartbeat runs. Else who holds it: generation, held, failed, stale,
+        host, pid, since (unix seconds), progress (records), failures, text."""
+    def peek(self) -> dict[str, Any]:
+        """What try_acquire would see, without trying."""
+    def set_progress(self, records: int) -> None: ...
+    def is_held(self) -> bool: ...
+    def release(self, failure: Optional[str] = None) -> None: ...
+    failures: int  # failed builds in a row before this lease was acquired
+
+def log_latest(directory: str) -> int:
+    """The highest entry of a manifest log, 0 where there is none."""
+
+def log_read(directory: str, number: int, max_bytes: int) -> bytes: ...
+def log_append(directory: str, number: int, content: bytes, allow_weak: bool) -> bool:
+    """Creates entry `number` durably; False where somebody else already has."""
+
+def fsync_directory(path: str) -> None: ...
+def hash64(content: bytes) -> int:
+    """XXH3-64."""
+
+def shuffle(n: int, seed: int) -> npt.NDArray[np.uint64]:
+    """numpy.random.RandomState(seed).shuffle(list(range(n))) as an array."""
+
+def shard_len(records: int, rank: int, num_shards: int, drop_shard_remainder: bool) -> int: ...
+def record_numbers(
+    records: int,
+    *,
+    rank: int,
+    num_shards: int,
+    drop_shard_remainder: bool,
+    shuffle: bool,
+    reshuffle: bool,
+    seed: int,
+    epoch: int,
+    start: int,
+    count: int,
+) -> npt.NDArray[np.uint64]:
+    """The record numbers at positions [start, start + count) of an epoch, cut at its end."""
