@@ -1,5 +1,6 @@
 """The C core as Python sees it. Private: the package's own modules are its only callers."""
 
+import builtins
 from collections.abc import Sequence
 from typing import Any, Optional
 
@@ -21,7 +22,7 @@ class Writer:
     def __init__(
         self,
         directory: str,
-        build_uuid: bytes,
+        build_uuid: builtins.bytes,
         components: Sequence[Component],
         part_bytes: int,
     ) -> None: ...
@@ -65,7 +66,8 @@ class Reader:
 class Loader:
     """An iterator over one epoch (or, endless, over all from a start on) of a stream.
 
-    form: "records": each item is a record's tuple of components, as Reader.read gives them.
+    form: "records": each item is a record's tuple of components, as Reader.read gives them; they
+    are made in the consumer's thread, batch_records at a time.
     "batches": each item is a tuple with one array [n, ...] per component (object arrays of bytes
     for strings); records whose shapes differ raise ShapeMismatchError.
     "chunks": as "batches", but a component whose shape the dataset lets vary gives four arrays
@@ -124,6 +126,10 @@ def log_append(directory: str, number: int, content: bytes, allow_weak: bool) ->
     """Creates entry `number` durably; False where somebody else already has."""
 
 def fsync_directory(path: str) -> None: ...
+def access_for(path: str) -> str:
+    """How to read files there: "mmap", or "pread" on a network or FUSE file system, and where the
+    system does not tell."""
+
 def hash64(content: bytes) -> int:
     """XXH3-64."""
 

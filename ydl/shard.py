@@ -1,0 +1,126 @@
+"""One rank's share of a dataset, epoch after epoch, as iterators over the core's loader."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from ydl import _core
+from ydl.epochs import EpochCounter, Position
+from ydl.handle import AnyHandle
+from ydl.schema import Schema
+
+# Records that are handed out one by one are gathered this many bytes at a time: large enough that
+# a gather's fixed cost vanishes, small enough to stay in a core's cache.
+_RECORD_CHUNK_BYTES = 256 * 1024
+_RECORD_CHUNK_MAX = 1024
+_MAX_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which records come when (csrc/order/order.h)."""
+
+    rank: int
+    num_shards: int
+    drop_shard_remainder: bool
+    shuffle: bool
+    reshuffle: bool  # another order each epoch
+    seed: int
+
+    def shard_len(self, records: int) -> int:
+        return _core.shard_len(records, self.rank, self.num_shards, self.drop_shard_remainder)
+
+
+class ShardReader:
+    """Makes iterators. They are generators, so that each takes its epoch at its first pull and
+    ends its threads when it is exhausted, closed or dropped."""
+
+    def __init__(self, handle: AnyHandle, order: Order, epochs: EpochCounter) -> None:
+        self._handle = handle
+        self._order = order
+        self.epochs = epochs
+        self.records = order.shard_len(handle.files.manifest.records)
+
+    @property
+    def schema(self) -> Schema:
+        return self._handle.files.schema
+
+    @property
+    def mean_record_bytes(self) -> int:
+        return self._handle.files.manifest.mean_record_bytes
+
+    def detached(self) -> ShardReader:
+        """Shares the epochs, and keeps nothing open between iterations."""
+        return ShardReader(self._handle.detached(), self._order, self.epochs)
+
+    def record_numbers(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
+        return _core.record_numbers(
+            self._handle.files.manifest.records,
+            **vars(self._order),
+            epoch=epoch,
+            start=start,
+            count=count,
+        )
+
+    def iterate_records(self) -> Generator[Any, None, None]:
+        """The next epoch's records, nested like the dataset's elements."""
+        mean = max(self.mean_record_bytes, 1)
+        rows = min(max(_RECORD_CHUNK_BYTES // mean, 1), _RECORD_CHUNK_MAX)
+        pack = None if self.schema.is_flat_tuple else self.schema.packer()
+        return self.iterate("records", rows, pack=pack)
+
+    def iterate(
+        self,
+        form: str,
+        batch_records: int,
+        drop_remainder: bool = False,
+        endless: bool = False,
+        pack: Optional[Callable[[tuple[Any, ...]], Any]] = None,
+    ) -> Generator[Any, None, None]:
+        """The next epoch in one of _core.Loader's forms, each item through `pack`.
+
+        endless: from the resume point on, for ever; does not count as an epoch of the stream.
+        """
+        start = self.epochs.start if endless else self.epochs.take()
+        loader = self._open_loader(form, batch_records, drop_remainder, endless, start)
+        try:
+            # No Python code of ours runs per item unless pack is some.
+            yield from loader if pack is None else map(pack, loader)
+        except GeneratorExit:
+            unserved = self.records - loader.position if loader.epoch == start.epoch else 0
+            if not endless and unserved >= (batch_records if drop_remainder else 1):
+                self.epochs.leave(Position(loader.epoch, loader.position))
+            raise
+        finally:
+            loader.close()
+
+    def _open_loader(
+        self, form: str, batch_records: int, drop_remainder: bool, endless: bool, start: Position
+    ) -> _core.Loader:
+        threads = _prefetch_threads(form)
+        if not endless and self.records - start.record <= batch_records:
+            threads = 0  # one gather: nothing to do ahead
+        return _core.Loader(
+            self._handle.reader(),
+            **vars(self._order),
+            epoch=start.epoch,
+            position=start.record,
+            batch_records=batch_records,
+            drop_remainder=drop_remainder,
+            endless=endless,
+            form=form,
+            threads=threads,
+            depth=threads + 2,
+        )
+
+
+def _prefetch_threads(form: str) -> int:
+    if form == "records":
+        return 0  # made in the consumer's thread: handing them over costs more than copying them
+    return min(len(os.sched_getaffinity(0)), _MAX_THREADS)

@@ -1,0 +1,206 @@
+"""Reading the dataset that a user's function made, once, to cache it.
+
+TensorFlow gives records either eagerly or, in a graph, through a session. In both ways the dataset
+is first brought to a flat tuple of dense tensors and then batched, so that Python handles blocks
+of records. Where a component's shape varies, tf.data cannot batch: a block is one record there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Optional, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from ydl.errors import UnsupportedError
+from ydl.schema import Component, Schema, TupleNode, element_count
+from ydl.tensorflow.spec import (
+    declare_spec,
+    leaf_components,
+    leaf_spec,
+    nest_order,
+    not_converted,
+    schema_from_spec,
+)
+
+Columns = list[npt.NDArray[Any]]
+_T = TypeVar("_T")
+
+# Large enough that the cost of a step (some 100 us) vanishes in the copying, small enough that the
+# three blocks in flight stay far below what a training job has.
+_BLOCK_BYTES = 2 << 20
+_MAX_BLOCK_RECORDS = 4096
+# Nothing tells how long strings are before they are read. They may be whole image files.
+_STRING_BYTES_GUESS = 32 << 10
+_BLOCKS_AHEAD = 2
+
+
+class Source:
+    """A user's finished dataset, ready to be read. See open_source."""
+
+    def __init__(self, dataset: Any, tensorflow_config: Optional[tf.compat.v1.ConfigProto]) -> None:
+        self.schema: Schema = schema_from_spec(dataset.element_spec)
+        self.cardinality: Optional[int] = None
+        self._dataset = dataset
+        self._graph = _graph_of(dataset)
+        self._config = tensorflow_config
+
+        cardinality = self._cardinality()
+        if cardinality == tf.data.INFINITE_CARDINALITY:
+            raise UnsupportedError(
+                "cannot cache a dataset that never ends (its cardinality is infinite): call "
+                ".take(n) on it, or leave out .repeat(), which belongs after the cache"
+            )
+        if cardinality != tf.data.UNKNOWN_CARDINALITY:
+            self.cardinality = cardinality
+
+    def batches(self) -> Iterator[tuple[int, Columns]]:
+        """Reads the dataset from its beginning: (records, one array [records, ...] per component).
+
+        Numeric arrays have the component's exact dtype and may be read-only views of TensorFlow's
+        memory; strings are object arrays of bytes. What the dataset raises passes through.
+        """
+        if self._graph is None:
+            return self._eager_batches()
+        return self._session_batches(self._graph)
+
+    def _cardinality(self) -> int:
+        if self._graph is None:
+            with _eager_scope():
+                return int(tf.data.experimental.cardinality(self._dataset))
+        with self._graph.as_default():
+            count = tf.data.experimental.cardinality(self._dataset)
+            with contextlib.closing(self._session(self._graph)) as session:
+                return int(session.run(count))
+
+    def _eager_batches(self) -> Iterator[tuple[int, Columns]]:
+        with _eager_scope():
+            blocks, order = self._blocks()
+            iterator = iter(blocks)
+        while True:
+            # A scope around each step, not the loop: it must not stay while we are suspended.
+            with _eager_scope():
+                block = next(iterator, None)
+            if block is None:
+                return
+            columns = [np.asarray(tensor) for tensor in block]
+            yield len(columns[0]), [columns[i] for i in order]
+
+    def _session_batches(self, graph: tf.Graph) -> Iterator[tuple[int, Columns]]:
+        with graph.as_default():
+            blocks, order = self._blocks()
+            iterator = tf.compat.v1.data.make_initializable_iterator(blocks)
+            block = iterator.get_next()
+            initializers = [tf.compat.v1.tables_initializer(), iterator.initializer]
+            session = self._session(graph)
+        with contextlib.closing(session):
+            session.run(initializers)
+            while True:
+                try:
+                    columns = session.run(block)
+                except tf.errors.OutOfRangeError:
+                    return
+                yield len(columns[0]), [columns[i] for i in order]
+
+    def _session(self, graph: tf.Graph) -> tf.compat.v1.Session:
+        return tf.compat.v1.Session(graph=graph, config=self._config)
+
+    def _blocks(self) -> tuple[tf.data.Dataset, list[int]]:
+        """The dataset of blocks, each a tuple of dense tensors, and where in that tuple the
+        schema's components stand."""
+        schema = self.schema
+        if schema.is_plain:
+            # Nothing to compute: the elements are these tensors, only nested.
+            leaves = list(schema.leaves())
+            positions = nest_order(schema)
+            flat = declare_spec(self._dataset, tuple(leaf_spec(leaves[i]) for i in positions))
+            order = sorted(range(len(positions)), key=positions.__getitem__)
+        else:
+            flat = self._dataset.map(_flattener(schema))
+            order = list(range(len(schema.components)))
+        blocks = flat.batch(block_records(schema.components))
+        return blocks.prefetch(_BLOCKS_AHEAD), order
+
+
+@not_converted
+def open_source(
+    dataset: Any, tensorflow_config: Optional[tf.compat.v1.ConfigProto] = None
+) -> Source:
+    """Looks at a dataset, without reading a record of it.
+
+    `tensorflow_config` configures the session that reads a dataset made in graph mode.
+
+    TypeError where `dataset` is no tf.data.Dataset, UnsupportedError (a ValueError) where ydl
+    cannot store its elements or where it has no end.
+    """
+    # In compat.v1 mode tf.data.Dataset is another class: this one is the base of both.
+    if not isinstance(dataset, tf.compat.v2.data.Dataset):
+        raise TypeError(
+            f"cannot cache {dataset!r:.200} of the type {type(dataset).__name__}: a finished "
+            "tf.data.Dataset is expected (does the decorated function return it?)"
+        )
+    return Source(dataset, tensorflow_config)
+
+
+def call_outside_function_graph(fn: Callable[[], _T]) -> _T:
+    """fn(), lifted out of a tf.function that is being traced.
+
+    What a dataset made while tracing holds exists only inside of that function.
+    """
+    if tf.compat.v1.get_default_graph().building_function:
+        with tf.init_scope():
+            return fn()
+    return fn()
+
+
+def session_config(local_rank: int) -> tf.compat.v1.ConfigProto:
+    """For a session that sees the GPU number `local_rank` of this host and no other."""
+    config = tf.compat.v1.ConfigProto()
+    config.gpu_options.visible_device_list = str(local_rank)
+    return config
+
+
+def block_records(components: Sequence[Component]) -> int:
+    """How many records to read at once."""
+    record_bytes = 1
+    for component in components:
+        if component.shape is None or None in component.shape:
+            return 1
+        item_bytes = _STRING_BYTES_GUESS
+        if component.dtype != "string":
+            item_bytes = tf.as_dtype(component.dtype).size
+        record_bytes += item_bytes * element_count([size or 0 for size in component.shape])
+    return max(1, min(_MAX_BLOCK_RECORDS, _BLOCK_BYTES // record_bytes))
+
+
+def _flattener(schema: Schema) -> Callable[..., tuple[tf.Tensor, ...]]:
+    def flatten(*arguments: Any) -> tuple[tf.Tensor, ...]:
+        # map() spreads a tuple over the function's arguments.
+        element = arguments if isinstance(schema.root, TupleNode) else arguments[0]
+        flat: list[tf.Tensor] = []
+        for leaf in schema.flatten_leaves(element):
+            flat.extend(leaf_components(leaf))
+        return tuple(flat)
+
+    return flatten
+
+
+def _graph_of(dataset: Any) -> Optional[tf.Graph]:
+    """The graph that a dataset was made in; None for an eager one."""
+    try:
+        graph = tf.data.experimental.to_variant(dataset).graph
+    except AttributeError:  # how an eager tensor says that it has none
+        return None
+    if graph.building_function:
+        raise ValueError(
+            f"cannot read {dataset!r:.200}: it was made while a tf.function was being traced and "
+            "exists only inside of it; make it outside, or under tf.init_scope()"
+        )
+    return graph
+
+
+def _eager_scope() -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if tf.executing_eagerly() else tf.init_scope()
