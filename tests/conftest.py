@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+from support import storage_in
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return storage_in(tmp_path / "store")
+
+
+@pytest.fixture
+def ref_of(storage):
+    """Caches a source, and gives the DataRef."""
+
+    def make(source, name="d"):
+        storage.submit(source, name, "1")
+        return storage.fetch(name, "1")
+
+    return make
+
+
+@pytest.fixture
+def info_log(caplog):
+    """What ydl logged from level INFO on, as one text."""
+    caplog.set_level("INFO", logger="ydl")
+    return lambda: "\n".join(record.getMessage() for record in caplog.records)

@@ -1,0 +1,108 @@
+"""What epochs, iterators and references leave behind: nothing."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import numpy as np
+import pytest
+from support import ArraySource
+
+from ydl.schema import TensorNode, TupleNode
+
+RECORDS = 2000
+ALLOWED_GROWTH = 4 << 20
+
+
+@pytest.fixture
+def make(storage):
+    """2,000 records of 10 kB."""
+    root = TupleNode((TensorNode("int64", ()), TensorNode("uint8", (10_000,))))
+
+    @storage.cacheable("d", "1")
+    def make():
+        values = np.arange(RECORDS)
+        return ArraySource(root, [values, np.zeros((RECORDS, 10_000), np.uint8)], batch=100)
+
+    return make
+
+
+def private_bytes():
+    """Resident memory that is no file's: mapped cache files are the page cache's."""
+    gc.collect()
+    with open("/proc/self/status") as lines:
+        fields = dict(line.split(":", 1) for line in lines)
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def check_growth(step, warm_up, count):
+    for _ in range(warm_up):
+        step()
+    before = private_bytes(), open_files(), threads()
+    for _ in range(count):
+        step()
+    after = private_bytes(), open_files(), threads()
+    assert after[1:] == before[1:]
+    assert after[0] - before[0] < ALLOWED_GROWTH
+
+
+def test_c33_epochs_of_records_and_batches(make):
+    """C33: leak per iterator/epoch."""
+    stream = make().stream(shuffle=True, shuffle_seed=1)
+
+    def step():
+        assert sum(1 for _ in stream) == RECORDS
+        assert sum(len(batch[0]) for batch in stream.batches(128)) == RECORDS
+
+    check_growth(step, warm_up=5, count=10)
+
+
+def test_c33_iterators_dropped_half_way(make):
+    stream = make().stream(shuffle=True, shuffle_seed=1)
+
+    def step():
+        for iterator in (iter(stream), stream.batches(32), stream.iterate("chunks", 8)):
+            for _ in range(20):
+                next(iterator)
+
+    check_growth(step, warm_up=10, count=30)
+
+
+def test_c33_new_references_and_streams(make):
+    def step():
+        assert sum(1 for _ in make().stream().batches(100)) == 20
+
+    check_growth(step, warm_up=30, count=300)
+
+
+def test_c33_copies_keep_no_files_open(make):
+    stream = make().stream()
+    detached = stream.detached()
+    del stream
+    before = open_files()
+    for _ in range(20):
+        next(iter(detached))
+        assert open_files() == before
+
+
+def test_an_epochs_order_is_the_only_memory_per_record(storage):
+    """At most 4 B a record for the order and one bit for what is verified."""
+    n = 5_000_000
+    storage.submit(ArraySource(TensorNode("uint8", ()), [np.zeros(n, np.uint8)], 100_000), "n", "1")
+    ref = storage.fetch("n", "1")
+    next(iter(ref.stream()))
+    before = private_bytes()
+    for _ in range(4):  # the allocator may keep one order for the next, but not one more each time
+        iterator = iter(ref.stream(shuffle=True, shuffle_seed=1))
+        next(iterator)
+        assert private_bytes() - before < 4.2 * n + ALLOWED_GROWTH
+        iterator.close()
