@@ -21,8 +21,9 @@ enum ydl_status ydl_buf_reserve(struct ydl_buf *buf, size_t more, struct ydl_err
     if (more <= buf->capacity - buf->len)
         return YDL_OK;
     if (more > buf->max - buf->len)
-        return ydl_fail(err, YDL_INVALID, "a buffer of %zu bytes cannot grow by %zu: its limit is %zu",
-                        buf->len, more, buf->max);
+        return ydl_fail(err, YDL_INVALID,
+                        "a buffer of %zu bytes cannot grow by %zu: its limit is %zu", buf->len,
+                        more, buf->max);
 
     size_t wanted = buf->len + more;
     size_t capacity = buf->capacity <= buf->max / 2 ? buf->capacity * 2 : buf->max;

@@ -1,4 +1,5 @@
-/* Time for waiting. Monotonic, so that a changed wall clock neither shortens nor stretches a wait. */
+/* Time for waiting. Monotonic, so that a changed wall clock neither shortens nor stretches a wait.
+ */
 #ifndef YDL_BASE_CLOCK_H
 #define YDL_BASE_CLOCK_H
 

@@ -3,14 +3,14 @@
 #define XXH_INLINE_ALL
 #if defined(__has_include)
 #if !__has_include(<xxhash.h>)
-#error "ydl needs xxhash.h >= 0.8: apt-get install libxxhash-dev (Debian) or dnf install xxhash-devel (Fedora)"
+#error                                                                                             \
+    "ydl needs xxhash.h >= 0.8: apt-get install libxxhash-dev (Debian) or dnf install xxhash-devel (Fedora)"
 #endif
 #endif
 #include <xxhash.h>
 #if XXH_VERSION_NUMBER < 800
 #error "ydl needs xxhash.h >= 0.8 (stable XXH3): update libxxhash-dev or xxhash-devel"
 #endif
-
 
 uint64_t ydl_hash(const void *bytes, size_t n)
 {

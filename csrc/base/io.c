@@ -6,6 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
+int ydl_open(const char *path, int flags, mode_t mode)
+{
+    int fd;
+    do {
+        fd = open(path, flags, mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 enum ydl_status ydl_write_all(int fd, const void *bytes, size_t n, const char *path,
                               struct ydl_error *err)
 {
@@ -59,7 +68,7 @@ enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err)
 
 enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = ydl_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0)
         return ydl_fail_os(err, errno, path, "cannot open directory %s", path);
     enum ydl_status status = ydl_fsync(fd, path, err);

@@ -10,6 +10,9 @@
 
 #include "base/status.h"
 
+/* open(2), tried again after a signal (slow devices, FUSE, NFS). -1 with errno, like open. */
+int ydl_open(const char *path, int flags, mode_t mode);
+
 YDL_MUST_CHECK enum ydl_status ydl_write_all(int fd, const void *bytes, size_t n, const char *path,
                                              struct ydl_error *err);
 
@@ -22,7 +25,7 @@ YDL_MUST_CHECK enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_er
 /* Makes the names inside the directory durable. */
 YDL_MUST_CHECK enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err);
 
-/* Closes and reports a late write error (NFS, quota). The descriptor is gone whatever it returns. */
+/* Closes and reports a late write error (NFS, quota). The descriptor is gone whatever comes. */
 YDL_MUST_CHECK enum ydl_status ydl_close(int fd, const char *path, struct ydl_error *err);
 
 /* "<dir>/<name>" in a new string, owned by the caller; NULL without memory. */

@@ -37,9 +37,9 @@ enum ydl_status {
 
 struct ydl_error {
     enum ydl_status status;
-    int sys_errno;    /* errno behind YDL_OS, else 0 */
-    char path[1024];  /* the file meant, or "" (cut where longer) */
-    char text[1024];  /* one or two sentences without a trailing newline */
+    int sys_errno;   /* errno behind YDL_OS, else 0 */
+    char path[1024]; /* the file meant, or "" (cut where longer) */
+    char text[1024]; /* one or two sentences without a trailing newline */
 };
 
 /* Both fill *err and return its status, so that a caller can `return ydl_fail(...)`. err is never

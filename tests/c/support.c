@@ -4,11 +4,15 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <inttypes.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/map.h"
 
 void test_assert_status(enum ydl_status expected, enum ydl_status status,
                         const struct ydl_error *err, const char *file, int line)
@@ -69,6 +73,23 @@ void test_write_file(const char *path, const void *bytes, size_t n)
     assert_int_equal(write(fd, bytes, n), (ssize_t)n);
     assert_int_equal(ftruncate(fd, (off_t)n), 0);
     close(fd);
+}
+
+void test_handle_cut_maps(void)
+{
+    static struct sigaction ours;
+    static bool is_known;
+    if (!is_known) { /* the first map of the process installs it */
+        struct ydl_error err;
+        struct ydl_map *map;
+        int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+        assert_status(YDL_OK, ydl_map_new(fd, 1, "this program", &map, &err), &err);
+        ydl_map_free(map);
+        close(fd);
+        assert_int_equal(sigaction(SIGBUS, NULL, &ours), 0);
+        is_known = true;
+    }
+    assert_int_equal(sigaction(SIGBUS, &ours, NULL), 0);
 }
 
 struct test_random test_random_init(uint64_t seed)

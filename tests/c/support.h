@@ -30,6 +30,10 @@ void test_remove_dir(char *dir);
 uint8_t *test_read_file(const char *path, size_t *out_n);
 void test_write_file(const char *path, const void *bytes, size_t n);
 
+/* cmocka puts a handler of its own for SIGBUS before each test, in the place of base/map.h's: a
+ * test that cuts mapped files begins with this, which puts that one back. */
+void test_handle_cut_maps(void);
+
 /* xorshift64*: the same numbers everywhere for a seed. */
 struct test_random {
     uint64_t state;
