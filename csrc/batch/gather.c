@@ -7,26 +7,24 @@
 #include "batch/gather_internal.h"
 
 enum {
-    /* Rows are resolved, checked and copied in groups that stay in a core's L2 cache. */
+    /* Fixed-size rows are resolved, checked and copied in groups that stay in a core's L2 cache. */
     GROUP_BYTES = 256 * 1024,
     MAX_GROUP_ROWS = 1024,
     /* Rows lie anywhere: so many are asked for ahead that a memory access is over when its row's
        turn comes. */
     PREFETCH_ROWS = 8,
+    PAGE_BYTES = 4096,
     /* How long one wait for a part that is still on its way may block before it is repeated. */
     WAIT_MS = 1000,
 };
+#define ROW_IN_MAP SIZE_MAX
 
-static enum ydl_status init_groups(struct ydl_gatherer *gatherer, struct ydl_error *err)
+static size_t rows_of_a_group(const struct ydl_layout *layout)
 {
-    uint64_t row_bytes = gatherer->reader->layout.row_bytes;
-    uint64_t rows = GROUP_BYTES / row_bytes;
-    gatherer->group_rows = rows < 1 ? 1 : rows > MAX_GROUP_ROWS ? MAX_GROUP_ROWS : (size_t)rows;
-    gatherer->rows = calloc(gatherer->group_rows, sizeof *gatherer->rows);
-    gatherer->copies = calloc(gatherer->group_rows, (size_t)row_bytes);
-    if (!gatherer->rows || !gatherer->copies)
-        return ydl_fail_memory(err, "a group of rows", gatherer->group_rows * row_bytes);
-    return YDL_OK;
+    if (layout->rows_vary)
+        return 1; /* not gathered in groups */
+    uint64_t rows = GROUP_BYTES / layout->row_bytes;
+    return rows < 1 ? 1 : rows > MAX_GROUP_ROWS ? MAX_GROUP_ROWS : (size_t)rows;
 }
 
 enum ydl_status ydl_gatherer_new(struct ydl_reader *reader, struct ydl_pool *pool,
@@ -37,23 +35,29 @@ enum ydl_status ydl_gatherer_new(struct ydl_reader *reader, struct ydl_pool *poo
         return ydl_fail_memory(err, "a gatherer", sizeof *gatherer);
     gatherer->reader = ydl_reader_acquire(reader);
     gatherer->pool = pool;
+    gatherer->group_rows = rows_of_a_group(&reader->layout);
     ydl_buf_init(&gatherer->pread_row, SIZE_MAX / 2);
-    ydl_buf_init(&gatherer->row_copies, SIZE_MAX / 2);
+    ydl_buf_init(&gatherer->copies, SIZE_MAX / 2);
 
-    enum ydl_status status = YDL_OK;
     size_t parts = reader->part_count ? reader->part_count : 1;
     gatherer->held = calloc(parts, sizeof(struct ydl_part *));
     gatherer->held_list = calloc(parts, sizeof *gatherer->held_list);
     gatherer->fields = calloc(reader->layout.count, sizeof *gatherer->fields);
-    if (!gatherer->held || !gatherer->held_list || !gatherer->fields)
-        status = ydl_fail_memory(err, "a gatherer's part table", parts * sizeof(size_t));
-    else if (!reader->layout.rows_vary)
-        status = init_groups(gatherer, err);
-
-    if (status == YDL_OK)
-        *out = gatherer;
-    else
+    if (!gatherer->held || !gatherer->held_list || !gatherer->fields) {
         ydl_gatherer_free(gatherer);
+        return ydl_fail_memory(err, "a gatherer's part table", parts * sizeof(size_t));
+    }
+    *out = gatherer;
+    return YDL_OK;
+}
+
+/* A part that was cut while we copied from it makes the batch worthless, and explains whatever else
+ * may have gone wrong. */
+static enum ydl_status check_parts(const struct ydl_gatherer *gatherer, struct ydl_error *err)
+{
+    enum ydl_status status = YDL_OK;
+    for (size_t i = 0; status == YDL_OK && i < gatherer->held_count; i++)
+        status = ydl_part_check_whole(gatherer->held[gatherer->held_list[i]], err);
     return status;
 }
 
@@ -71,14 +75,15 @@ void ydl_gatherer_free(struct ydl_gatherer *gatherer)
 {
     if (!gatherer)
         return;
+    if (gatherer->held_list)
+        release_parts(gatherer);
     ydl_reader_release(gatherer->reader);
     free(gatherer->held);
     free(gatherer->held_list);
     ydl_buf_clear(&gatherer->pread_row);
     free(gatherer->rows);
-    free(gatherer->copies);
-    ydl_buf_clear(&gatherer->row_copies);
-    free(gatherer->row_ends);
+    free(gatherer->copy_at);
+    ydl_buf_clear(&gatherer->copies);
     free(gatherer->fields);
     free(gatherer);
 }
@@ -98,9 +103,9 @@ static enum ydl_status hold_part(struct ydl_gatherer *gatherer, size_t part, str
     return status;
 }
 
-enum ydl_status ydl_gatherer_locate(struct ydl_gatherer *gatherer, uint64_t record,
-                                    struct ydl_part **out_part, uint64_t *out_row,
-                                    struct ydl_error *err)
+/* The open part that holds `record` and the record's row in it. */
+static enum ydl_status locate(struct ydl_gatherer *gatherer, uint64_t record,
+                              struct ydl_part **out_part, uint64_t *out_row, struct ydl_error *err)
 {
     const struct ydl_reader *reader = gatherer->reader;
     if (record >= reader->records)
@@ -118,56 +123,94 @@ enum ydl_status ydl_gatherer_locate(struct ydl_gatherer *gatherer, uint64_t reco
     return YDL_OK;
 }
 
-enum ydl_status ydl_gatherer_verify(struct ydl_gatherer *gatherer, uint64_t record,
-                                    const struct ydl_part *part, uint64_t row, const uint8_t *copy,
-                                    uint64_t n, struct ydl_error *err)
+static enum ydl_status reserve_rows(struct ydl_gatherer *gatherer, size_t n, struct ydl_error *err)
 {
-    if (!ydl_reader_must_verify(gatherer->reader, record))
+    if (n <= gatherer->rows_capacity)
         return YDL_OK;
-    if (!ydl_part_row_is_valid(part, row, copy, n))
-        return ydl_part_fail_row(part, row, err);
+    size_t bytes;
+    if (__builtin_mul_overflow(n, sizeof *gatherer->rows, &bytes))
+        return ydl_fail_memory(err, "rows", UINT64_MAX);
+    struct ydl_row *rows = realloc(gatherer->rows, bytes);
+    if (rows)
+        gatherer->rows = rows;
+    size_t *copy_at = realloc(gatherer->copy_at, n * sizeof *copy_at);
+    if (copy_at)
+        gatherer->copy_at = copy_at;
+    if (!rows || !copy_at)
+        return ydl_fail_memory(err, "rows", bytes);
+    gatherer->rows_capacity = n;
+    return YDL_OK;
+}
+
+static enum ydl_status resolve_row(struct ydl_gatherer *gatherer, size_t i, uint64_t record,
+                                   struct ydl_error *err)
+{
+    struct ydl_row *row = &gatherer->rows[i];
+    struct ydl_part *part = NULL;
+    uint64_t number = 0;
+    enum ydl_status status = locate(gatherer, record, &part, &number, err);
+    if (status == YDL_OK)
+        status = ydl_part_row(part, number, &gatherer->pread_row, &row->bytes, &row->n, err);
+    if (status != YDL_OK)
+        return status;
+    row->record = record;
+    row->part = part;
+    gatherer->copy_at[i] = ROW_IN_MAP;
+    bool must_verify = ydl_reader_must_verify(gatherer->reader, record);
+    if (!must_verify && ydl_part_is_mapped(part))
+        return YDL_OK;
+
+    size_t at = gatherer->copies.len;
+    gatherer->copy_at[i] = at;
+    status = ydl_buf_append(&gatherer->copies, row->bytes, (size_t)row->n, err);
+    if (status != YDL_OK || !must_verify)
+        return status;
+    if (!ydl_part_row_is_valid(part, number, gatherer->copies.data + at, row->n))
+        return ydl_part_fail_row(part, number, err);
     ydl_reader_set_verified(gatherer->reader, record);
     return YDL_OK;
 }
 
-/* Lets gatherer->rows[i] point to the row of `record`: in the map where nothing is left to check,
- * else to a copy that is as good as what is checked. */
-static enum ydl_status resolve_fixed(struct ydl_gatherer *gatherer, size_t i, uint64_t record,
-                                     struct ydl_error *err)
+static void prefetch(const struct ydl_gatherer *gatherer, uint64_t record)
 {
-    uint64_t row_bytes = gatherer->reader->layout.row_bytes;
-    struct ydl_part *part;
-    uint64_t row;
-    enum ydl_status status = ydl_gatherer_locate(gatherer, record, &part, &row, err);
-    if (status != YDL_OK)
-        return status;
+    const struct ydl_reader *reader = gatherer->reader;
+    if (record >= reader->records)
+        return;
+    size_t part = ydl_reader_part_of(reader, record, gatherer->near);
+    if (gatherer->held[part])
+        ydl_part_prefetch(gatherer->held[part],
+                          record - (part == 0 ? 0 : reader->part_ends[part - 1]));
+}
 
-    const uint8_t *base = ydl_part_fixed_rows(part);
-    if (base && !ydl_reader_must_verify(gatherer->reader, record)) {
-        gatherer->rows[i] = base + row * row_bytes;
-        return YDL_OK;
+enum ydl_status ydl_gatherer_resolve(struct ydl_gatherer *gatherer, const uint64_t *numbers,
+                                     size_t n, struct ydl_error *err)
+{
+    gatherer->copies.len = 0;
+    enum ydl_status status = reserve_rows(gatherer, n, err);
+    bool looks_up = gatherer->reader->layout.rows_vary;
+    for (size_t i = 0; status == YDL_OK && i < n; i++) {
+        if (looks_up && i + PREFETCH_ROWS < n)
+            prefetch(gatherer, numbers[i + PREFETCH_ROWS]);
+        status = resolve_row(gatherer, i, numbers[i], err);
     }
-    const uint8_t *bytes;
-    uint64_t n;
-    status = ydl_part_row(part, row, &gatherer->pread_row, &bytes, &n, err);
-    if (status != YDL_OK)
+    if (status != YDL_OK || gatherer->copies.len == 0)
         return status;
-    uint8_t *copy = gatherer->copies + i * row_bytes;
-    memcpy(copy, bytes, (size_t)row_bytes);
-    gatherer->rows[i] = copy;
-    return ydl_gatherer_verify(gatherer, record, part, row, copy, row_bytes, err);
+    for (size_t i = 0; i < n; i++) /* only now, since the buffer moves while it grows */
+        if (gatherer->copy_at[i] != ROW_IN_MAP)
+            gatherer->rows[i].bytes = gatherer->copies.data + gatherer->copy_at[i];
+    return YDL_OK;
 }
 
 /* One loop for each size that a compiler turns into a single load and store. */
 #define SCATTER_ITEMS(item_bytes)                                                                  \
     for (size_t i = 0; i < n; i++) {                                                               \
         if (i + PREFETCH_ROWS < n)                                                                 \
-            __builtin_prefetch(rows[i + PREFETCH_ROWS] + offset);                                  \
-        memcpy(to + i * (item_bytes), rows[i] + offset, (item_bytes));                             \
+            __builtin_prefetch(rows[i + PREFETCH_ROWS].bytes + offset);                            \
+        memcpy(to + i * (item_bytes), rows[i].bytes + offset, (item_bytes));                       \
     }                                                                                              \
     break
 
-static void scatter(uint8_t *to, const uint8_t *const *rows, size_t n, uint64_t offset,
+static void scatter(uint8_t *to, const struct ydl_row *rows, size_t n, uint64_t offset,
                     uint64_t bytes)
 {
     switch (bytes) {
@@ -211,11 +254,9 @@ static enum ydl_status gather_fixed(struct ydl_gatherer *gatherer, const uint64_
     for (uint64_t start = 0; start < n; start += gatherer->group_rows) {
         uint64_t left = n - start;
         size_t rows = left < gatherer->group_rows ? (size_t)left : gatherer->group_rows;
-        for (size_t i = 0; i < rows; i++) {
-            enum ydl_status status = resolve_fixed(gatherer, i, numbers[start + i], err);
-            if (status != YDL_OK)
-                return status;
-        }
+        enum ydl_status status = ydl_gatherer_resolve(gatherer, numbers + start, rows, err);
+        if (status != YDL_OK)
+            return status;
         for (uint32_t c = 0; c < layout->count; c++) {
             const struct ydl_component *component = &layout->components[c];
             scatter(batch->columns[c].data->data + start * component->bytes, gatherer->rows, rows,
@@ -236,10 +277,15 @@ enum ydl_status ydl_gather(struct ydl_gatherer *gatherer, const uint64_t *number
     batch->count = layout->count;
 
     enum ydl_status status;
-    if (layout->rows_vary)
-        status = ydl_gather_varying(gatherer, numbers, n, require_uniform, batch, err);
-    else
+    if (layout->rows_vary) {
+        status = ydl_gatherer_resolve(gatherer, numbers, (size_t)n, err);
+        if (status == YDL_OK)
+            status = ydl_gather_varying(gatherer, n, require_uniform, batch, err);
+    } else {
         status = gather_fixed(gatherer, numbers, n, batch, err);
+    }
+    if (check_parts(gatherer, err) != YDL_OK)
+        status = err->status;
     release_parts(gatherer);
 
     if (status == YDL_OK)
@@ -247,6 +293,48 @@ enum ydl_status ydl_gather(struct ydl_gatherer *gatherer, const uint64_t *number
     else
         ydl_batch_free(batch);
     return status;
+}
+
+static void touch_pages(const struct ydl_row *row)
+{
+    const volatile uint8_t *bytes = row->bytes;
+    for (uint64_t at = 0; at < row->n; at += PAGE_BYTES)
+        (void)bytes[at];
+    (void)bytes[row->n - 1];
+}
+
+enum ydl_status ydl_gather_rows(struct ydl_gatherer *gatherer, const uint64_t *numbers, uint64_t n,
+                                const struct ydl_row **out_rows, struct ydl_error *err)
+{
+    release_parts(gatherer);
+    enum ydl_status status = ydl_gatherer_resolve(gatherer, numbers, (size_t)n, err);
+    for (uint64_t i = 0; status == YDL_OK && i < n; i++)
+        touch_pages(&gatherer->rows[i]);
+    if (check_parts(gatherer, err) != YDL_OK)
+        status = err->status;
+    if (status != YDL_OK)
+        release_parts(gatherer);
+    *out_rows = gatherer->rows;
+    return status;
+}
+
+void ydl_gatherer_release_rows(struct ydl_gatherer *gatherer)
+{
+    release_parts(gatherer);
+}
+
+enum ydl_status ydl_row_take_apart(const struct ydl_layout *layout, const struct ydl_row *row,
+                                   struct ydl_field *out_fields, struct ydl_error *err)
+{
+    enum ydl_status status = ydl_row_parse(layout, row->bytes, row->n, out_fields, err);
+    if (status != YDL_CORRUPT_RECORD)
+        return status;
+    struct ydl_error inner = *err; /* the parser knows neither file nor record */
+    if (ydl_part_check_whole(row->part, err) != YDL_OK)
+        return err->status;
+    ydl_fail(err, YDL_CORRUPT_RECORD, "record %llu in %s: %.512s", (unsigned long long)row->record,
+             ydl_part_path(row->part), inner.text);
+    return ydl_fail_at(err, ydl_part_path(row->part));
 }
 
 void ydl_batch_free(struct ydl_batch *batch)

@@ -1,4 +1,4 @@
-/* Copies records, in any order, into one aligned buffer per component.
+/* Copies records, in any order, into one aligned buffer per component; or lends their rows.
  *
  * What is verified is the copy that is handed out, not the map behind it, which somebody else's
  * write could change between check and copy. */
@@ -54,6 +54,29 @@ void ydl_gatherer_free(struct ydl_gatherer *gatherer); /* NULL-safe */
 YDL_MUST_CHECK enum ydl_status ydl_gather(struct ydl_gatherer *gatherer, const uint64_t *numbers,
                                           uint64_t n, bool require_uniform, struct ydl_batch **out,
                                           struct ydl_error *err);
+/* One whole row with its checksum, verified where this reader must. */
+struct ydl_row {
+    const uint8_t *bytes; /* borrowed: in a map or in the gatherer's memory */
+    uint64_t n;
+    uint64_t record;
+    const struct ydl_part *part; /* ask ydl_part_check_whole after copying from bytes */
+};
+
+/* The rows themselves, for who makes single records of them. Every page of them was touched, so
+ * that copying does not wait for a disk. They stay valid, and their parts open, until the next
+ * call with this gatherer or ydl_gatherer_release_rows. */
+YDL_MUST_CHECK enum ydl_status ydl_gather_rows(struct ydl_gatherer *gatherer,
+                                               const uint64_t *numbers, uint64_t n,
+                                               const struct ydl_row **out_rows,
+                                               struct ydl_error *err);
+void ydl_gatherer_release_rows(struct ydl_gatherer *gatherer);
+
+/* ydl_row_parse, with an error that names file and record. */
+YDL_MUST_CHECK enum ydl_status ydl_row_take_apart(const struct ydl_layout *layout,
+                                                  const struct ydl_row *row,
+                                                  struct ydl_field *out_fields,
+                                                  struct ydl_error *err);
+
 void ydl_batch_free(struct ydl_batch *batch); /* NULL-safe; releases the blocks still in it */
 
 #endif

@@ -16,31 +16,24 @@ struct ydl_gatherer {
 
     struct ydl_buf pread_row; /* one row, where parts are not mapped */
 
-    /* Fixed-size rows: pointers of one group of rows, and room for copies of them. */
-    size_t group_rows;
-    const uint8_t **rows; /* [group_rows], owned */
-    uint8_t *copies;      /* [group_rows * row_bytes], owned */
+    /* The rows of the running group or batch, and copies of those that are not used in place. */
+    struct ydl_row *rows; /* [rows_capacity], owned */
+    size_t *copy_at;      /* [rows_capacity] where a row's copy begins, or ROW_IN_MAP; owned */
+    size_t rows_capacity;
+    struct ydl_buf copies;
 
-    /* Varying rows: copies of a whole batch, where each ends, and one row taken apart. */
-    struct ydl_buf row_copies;
-    uint64_t *row_ends; /* [row_ends_capacity], owned */
-    uint64_t row_ends_capacity;
-    struct ydl_field *fields; /* [components], owned */
+    size_t group_rows;        /* fixed-size rows: how many fit a group */
+    struct ydl_field *fields; /* [components], owned: one varying row taken apart */
 };
 
-/* The open part that holds `record` and the record's row in it. */
-YDL_MUST_CHECK enum ydl_status ydl_gatherer_locate(struct ydl_gatherer *gatherer, uint64_t record,
-                                                   struct ydl_part **out_part, uint64_t *out_row,
-                                                   struct ydl_error *err);
+/* Fills gatherer->rows with n rows: pointers into maps where nothing is left to check, else into
+ * copies that were checked. Valid until the next call. */
+YDL_MUST_CHECK enum ydl_status ydl_gatherer_resolve(struct ydl_gatherer *gatherer,
+                                                    const uint64_t *numbers, size_t n,
+                                                    struct ydl_error *err);
 
-/* Checks a copy of a row where this reader must, and remembers that it did. */
-YDL_MUST_CHECK enum ydl_status ydl_gatherer_verify(struct ydl_gatherer *gatherer, uint64_t record,
-                                                   const struct ydl_part *part, uint64_t row,
-                                                   const uint8_t *copy, uint64_t n,
-                                                   struct ydl_error *err);
-
-YDL_MUST_CHECK enum ydl_status ydl_gather_varying(struct ydl_gatherer *gatherer,
-                                                  const uint64_t *numbers, uint64_t n,
+/* After ydl_gatherer_resolve, so the batch's rows are in gatherer->rows. */
+YDL_MUST_CHECK enum ydl_status ydl_gather_varying(struct ydl_gatherer *gatherer, uint64_t n,
                                                   bool require_uniform, struct ydl_batch *batch,
                                                   struct ydl_error *err);
 

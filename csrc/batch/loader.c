@@ -3,11 +3,11 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "batch/gather.h"
 #include "batch/pool.h"
 
@@ -17,7 +17,7 @@ enum { POOL_IDLE_BYTES = 64 * 1024 * 1024 };
 /* What became of one batch of the sequence. */
 struct slot {
     bool ready;
-    enum ydl_status status; /* YDL_OK: batch; else err */
+    enum ydl_status status;  /* YDL_OK: batch; else err */
     struct ydl_batch *batch; /* owned until handed out */
     struct ydl_error err;
 };
@@ -43,11 +43,11 @@ struct ydl_loader {
     pthread_cond_t emptied; /* a slot was handed out, or stop was set */
     /* Under lock: */
     bool stop;
-    unsigned started; /* threads that run */
-    bool exhausted;   /* no batch comes after `planned` */
-    uint64_t planned; /* batches whose numbers were given to a lane */
-    uint64_t taken;   /* batches handed out */
-    struct ydl_cursor cursor; /* the next record to plan */
+    unsigned started;           /* threads that run */
+    bool exhausted;             /* no batch comes after `planned` */
+    uint64_t planned;           /* batches whose numbers were given to a lane */
+    uint64_t taken;             /* batches handed out */
+    struct ydl_cursor cursor;   /* the next record to plan */
     struct ydl_indices indices; /* of epoch indices_epoch, where has_indices; owned */
     bool has_indices;
     uint64_t indices_epoch;
@@ -212,22 +212,16 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
     return status;
 }
 
-/* Threads start with the first batch, so that an iterator nobody pulls costs none. Signals stay
- * with the threads that know how to handle them. */
+/* Threads start with the first batch, so that an iterator nobody pulls costs none. */
 static enum ydl_status start_threads_locked(struct ydl_loader *loader, struct ydl_error *err)
 {
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = 0;
     while (rc == 0 && loader->started < loader->config.threads) {
         struct lane *lane = &loader->lanes[loader->started];
-        rc = pthread_create(&lane->thread, NULL, work, lane);
+        rc = ydl_thread_start(&lane->thread, work, lane);
         if (rc == 0)
             loader->started++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0 && loader->started == 0)
         return ydl_fail_os(err, rc, "", "cannot start a prefetch thread");
     return YDL_OK; /* fewer threads than wanted are only slower */
@@ -274,37 +268,62 @@ static enum ydl_status take_from_threads(struct ydl_loader *loader, uint64_t tim
     return status;
 }
 
-/* slots[0] only keeps a final error here. */
-static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **out,
+/* The consumer gathers itself: a batch where out_batch is given, else rows. */
+static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **out_batch,
+                                  const struct ydl_row **out_rows, uint64_t *out_n,
                                   struct ydl_error *err)
 {
     struct lane *lane = &loader->lanes[0];
-    struct slot *last = &loader->slots[0];
+    struct slot *last = &loader->slots[0]; /* only keeps a final error here */
     if (last->ready) {
         *err = last->err;
         return last->status;
     }
     uint64_t n = 0;
     enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
-    if (status == YDL_OK)
-        status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform, out,
-                            err);
-    if (status != YDL_OK && status != YDL_END)
+    if (status == YDL_OK && out_batch)
+        status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform,
+                            out_batch, err);
+    else if (status == YDL_OK)
+        status = ydl_gather_rows(lane->gatherer, lane->numbers, n, out_rows, err);
+    if (status == YDL_END)
+        ydl_gatherer_release_rows(lane->gatherer);
+    else if (status != YDL_OK)
         *last = (struct slot){.ready = true, .status = status, .err = *err};
+    if (out_n)
+        *out_n = n;
     return status;
+}
+
+static enum ydl_status check_process(const struct ydl_loader *loader, struct ydl_error *err)
+{
+    if (getpid() == loader->pid)
+        return YDL_OK;
+    return ydl_fail(err, YDL_FORKED,
+                    "cannot go on with an iterator in process %ld: its prefetch threads belong to "
+                    "process %ld. Make a new iterator after the fork",
+                    (long)getpid(), (long)loader->pid);
 }
 
 enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
                                 struct ydl_batch **out, struct ydl_error *err)
 {
-    if (getpid() != loader->pid)
-        return ydl_fail(err, YDL_FORKED,
-                        "cannot go on with an iterator in process %ld: its prefetch threads belong "
-                        "to process %ld. Make a new iterator after the fork",
-                        (long)getpid(), (long)loader->pid);
+    enum ydl_status status = check_process(loader, err);
+    if (status != YDL_OK)
+        return status;
     if (loader->config.threads == 0)
-        return take_alone(loader, out, err);
+        return take_alone(loader, out, NULL, NULL, err);
     return take_from_threads(loader, timeout_ms, out, err);
+}
+
+enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, const struct ydl_row **out_rows,
+                                     uint64_t *out_n, struct ydl_error *err)
+{
+    assert(loader->config.threads == 0);
+    enum ydl_status status = check_process(loader, err);
+    if (status != YDL_OK)
+        return status;
+    return take_alone(loader, NULL, out_rows, out_n, err);
 }
 
 void ydl_loader_free(struct ydl_loader *loader)

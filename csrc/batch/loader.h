@@ -22,8 +22,8 @@ struct ydl_loader_config {
     bool drop_remainder;    /* a last, smaller batch is left out */
     bool endless;
     bool require_uniform;
-    unsigned threads;       /* 0: the consumer gathers itself */
-    unsigned depth;         /* batches held ready at most, >= 1 */
+    unsigned threads; /* 0: the consumer gathers itself */
+    unsigned depth;   /* batches held ready at most, >= 1 */
 };
 
 struct ydl_loader;
@@ -36,6 +36,12 @@ YDL_MUST_CHECK enum ydl_status ydl_loader_new(struct ydl_reader *reader,
  * last (an endless loader over an empty shard ends at once); an error is final. */
 YDL_MUST_CHECK enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
                                                struct ydl_batch **out, struct ydl_error *err);
+
+/* Where config.threads is 0: the next batch as rows instead (see ydl_gather_rows), valid until the
+ * next call or ydl_loader_free. YDL_END after the last; an error is final. */
+YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader,
+                                                    const struct ydl_row **out_rows,
+                                                    uint64_t *out_n, struct ydl_error *err);
 
 /* Stops and joins the threads; no call of next is running. NULL-safe; in a forked child it only
  * lets go. */

@@ -20,7 +20,7 @@ struct slot {
 };
 
 struct local_source {
-    struct ydl_source base; /* first: the vtable's calls cast back */
+    struct ydl_source base;          /* first: the vtable's calls cast back */
     const struct ydl_layout *layout; /* borrowed */
     enum ydl_access access;
     size_t max_open;
@@ -73,8 +73,7 @@ static void close_oldest_locked(struct local_source *local)
 static enum ydl_status open_part(const struct local_source *local, const struct slot *slot,
                                  struct ydl_part **out, struct ydl_error *err)
 {
-    enum ydl_status status =
-        ydl_part_open(&slot->info, local->layout, local->access, out, err);
+    enum ydl_status status = ydl_part_open(&slot->info, local->layout, local->access, out, err);
     if (status != YDL_OS || err->sys_errno != ENOENT)
         return status;
     ydl_fail(err, YDL_REPLACED,

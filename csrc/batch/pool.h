@@ -17,9 +17,9 @@ enum { YDL_BLOCK_ALIGNMENT = 64 };
 struct ydl_pool;
 
 struct ydl_block {
-    uint8_t *data;   /* capacity bytes, aligned; owned by the block */
+    uint8_t *data; /* capacity bytes, aligned; owned by the block */
     size_t capacity;
-    struct ydl_pool *pool; /* counted */
+    struct ydl_pool *pool;  /* counted */
     struct ydl_block *next; /* in the pool's idle list */
 };
 

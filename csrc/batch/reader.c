@@ -23,12 +23,12 @@ static enum ydl_status join_parts(struct ydl_reader *reader, const struct ydl_pa
         if (info->first_record != reader->records || info->records == 0 ||
             !ydl_add_u64(reader->records, info->records, &reader->records) ||
             !ydl_add_u64(reader->file_bytes, info->bytes, &reader->file_bytes))
-            return ydl_fail(err, YDL_CORRUPT_CACHE,
-                            "part %zu of %zu (%s) is said to hold %llu records from number %llu on, "
-                            "but the parts before it end at %llu",
-                            i, count, info->path, (unsigned long long)info->records,
-                            (unsigned long long)info->first_record,
-                            (unsigned long long)reader->records);
+            return ydl_fail(
+                err, YDL_CORRUPT_CACHE,
+                "part %zu of %zu (%s) is said to hold %llu records from number %llu on, "
+                "but the parts before it end at %llu",
+                i, count, info->path, (unsigned long long)info->records,
+                (unsigned long long)info->first_record, (unsigned long long)reader->records);
         reader->part_ends[i] = reader->records;
     }
     reader->part_count = count;

@@ -22,24 +22,22 @@ enum ydl_verify {
 
 struct ydl_reader {
     atomic_size_t refs;
-    struct ydl_layout layout;   /* owned */
-    struct ydl_source *source;  /* owned; NULL until ydl_reader_new returns */
+    struct ydl_layout layout;  /* owned */
+    struct ydl_source *source; /* owned; NULL until ydl_reader_new returns */
     size_t part_count;
-    uint64_t *part_ends;        /* [part_count] record number after the part's last, owned */
+    uint64_t *part_ends; /* [part_count] record number after the part's last, owned */
     uint64_t records;
-    uint64_t file_bytes;        /* of all parts */
+    uint64_t file_bytes; /* of all parts */
     enum ydl_verify verify;
-    atomic_uchar *verified;     /* one bit a record; NULL unless YDL_VERIFY_FIRST, owned */
+    atomic_uchar *verified; /* one bit a record; NULL unless YDL_VERIFY_FIRST, owned */
 };
 
 /* Opens nothing yet: parts are opened when first read. infos must join without gap or overlap from
  * record 0 (YDL_CORRUPT_CACHE). layout is taken (moved out of *layout), also on failure. */
-YDL_MUST_CHECK enum ydl_status ydl_reader_open_local(struct ydl_layout *layout,
-                                                     const struct ydl_part_info *infos,
-                                                     size_t count, enum ydl_access access,
-                                                     enum ydl_verify verify,
-                                                     struct ydl_reader **out,
-                                                     struct ydl_error *err);
+YDL_MUST_CHECK enum ydl_status
+ydl_reader_open_local(struct ydl_layout *layout, const struct ydl_part_info *infos, size_t count,
+                      enum ydl_access access, enum ydl_verify verify, struct ydl_reader **out,
+                      struct ydl_error *err);
 struct ydl_reader *ydl_reader_acquire(struct ydl_reader *reader);
 void ydl_reader_release(struct ydl_reader *reader); /* NULL-safe; the last one closes the source */
 

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-#include "record/dtype.h"
+#include "base/bytes.h"
+#include "record/row.h"
 
 static const char BLOCK_CAPSULE[] = "ydl.block";
 
@@ -23,8 +24,8 @@ static PyObject *array_over_block(PyArray_Descr *dtype, int rank, npy_intp *dims
     *block = NULL;
 
     Py_INCREF(dtype); /* stolen by the call below */
-    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, dtype, rank, dims, NULL, data,
-                                           NPY_ARRAY_CARRAY, NULL);
+    PyObject *array =
+        PyArray_NewFromDescr(&PyArray_Type, dtype, rank, dims, NULL, data, NPY_ARRAY_CARRAY, NULL);
     if (!array) {
         Py_DECREF(capsule);
         return NULL;
@@ -136,101 +137,75 @@ PyObject *ydl_batch_to_tuple(const struct py_reader *reader, struct ydl_batch *b
     return tuple;
 }
 
-int ydl_record_cursor_init(struct record_cursor *cursor, uint32_t components)
+/* The string that begins at *at, which is moved behind it. The lengths are read from a row that
+ * somebody may be writing to, hence once and within bounds. */
+static PyObject *take_string(const struct ydl_field *field, uint64_t element, uint64_t *at)
 {
-    *cursor = (struct record_cursor){0};
-    cursor->columns = PyMem_Calloc(components, sizeof *cursor->columns);
-    if (cursor->columns)
-        return 0;
-    PyErr_NoMemory();
-    return -1;
+    uint64_t left = field->bytes - *at;
+    uint64_t length = ydl_load_u32(field->lengths + 4 * element);
+    if (length > left)
+        length = left;
+    PyObject *bytes =
+        PyBytes_FromStringAndSize((const char *)field->data + *at, (Py_ssize_t)length);
+    *at += length;
+    return bytes;
 }
 
-void ydl_record_cursor_clear(struct record_cursor *cursor)
+static PyObject *strings_of_field(const struct ydl_field *field, npy_intp *dims)
 {
-    ydl_batch_free(cursor->batch);
-    PyMem_Free(cursor->columns);
-    *cursor = (struct record_cursor){0};
-}
-
-void ydl_record_cursor_start(struct record_cursor *cursor, struct ydl_batch *batch)
-{
-    cursor->batch = batch;
-    cursor->next = 0;
-    memset(cursor->columns, 0, batch->count * sizeof *cursor->columns);
-}
-
-bool ydl_record_cursor_is_empty(const struct record_cursor *cursor)
-{
-    return !cursor->batch;
-}
-
-/* The shape of one record; returns its number of elements. */
-static uint64_t record_shape(const struct ydl_column *column, uint64_t record, int *out_rank,
-                             npy_intp dims[YDL_MAX_RANK])
-{
-    uint32_t rank = column->rank;
-    const int64_t *from = column->dims;
-    if (!column->uniform) {
-        rank = (uint32_t)((const int64_t *)(const void *)column->record_ranks->data)[record];
-        from = (const int64_t *)(const void *)column->record_dims->data + record * column->rank;
+    uint64_t at = 0;
+    if (field->rank == 0)
+        return take_string(field, 0, &at);
+    PyObject *array = PyArray_SimpleNew((int)field->rank, dims, NPY_OBJECT);
+    if (!array)
+        return NULL;
+    PyObject **items = PyArray_DATA((PyArrayObject *)array);
+    for (uint64_t e = 0; e < field->elements; e++) {
+        PyObject *bytes = take_string(field, e, &at);
+        if (!bytes) {
+            Py_DECREF(array);
+            return NULL;
+        }
+        Py_XSETREF(items[e], bytes);
     }
-    uint64_t elements = 1;
-    for (uint32_t d = 0; d < rank; d++) {
-        dims[d] = (npy_intp)from[d];
-        elements *= (uint64_t)from[d];
-    }
-    *out_rank = (int)rank;
-    return elements;
-}
-
-/* One component of the cursor's next record. A batch's only record keeps its buffer; others are
- * copied, so that a record that is kept does not keep its neighbours. */
-static PyObject *component_of_record(struct record_cursor *cursor, uint32_t c,
-                                     const struct py_reader *reader)
-{
-    struct ydl_column *column = &cursor->batch->columns[c];
-    PyArray_Descr *dtype = reader->dtypes[c];
-    uint64_t data_at = cursor->columns[c].data_at;
-    uint64_t element_at = cursor->columns[c].element_at;
-    int rank;
-    npy_intp dims[YDL_MAX_RANK];
-    uint64_t elements = record_shape(column, cursor->next, &rank, dims);
-    cursor->columns[c].element_at += elements;
-
-    if (column->string_ends)
-        return rank == 0 ? bytes_of_element(column, element_at)
-                         : string_array(column, element_at, rank, dims);
-
-    uint64_t bytes = elements * (uint64_t)PyDataType_ELSIZE(dtype);
-    cursor->columns[c].data_at += bytes;
-    if (rank == 0)
-        return PyArray_Scalar(column->data->data + data_at, dtype, NULL);
-    if (cursor->batch->records == 1)
-        return array_over_block(dtype, rank, dims, &column->data);
-    Py_INCREF(dtype); /* stolen by the call below */
-    PyObject *array = PyArray_NewFromDescr(&PyArray_Type, dtype, rank, dims, NULL, NULL, 0, NULL);
-    if (array && bytes)
-        memcpy(PyArray_DATA((PyArrayObject *)array), column->data->data + data_at, (size_t)bytes);
     return array;
 }
 
-PyObject *ydl_record_cursor_next(struct record_cursor *cursor, const struct py_reader *reader)
+static PyObject *component_of_row(PyArray_Descr *dtype, const struct ydl_field *field)
 {
-    struct ydl_batch *batch = cursor->batch;
-    PyObject *record = PyTuple_New(batch->count);
-    if (!record)
-        return NULL;
+    npy_intp dims[YDL_MAX_RANK];
+    for (uint32_t d = 0; d < field->rank; d++)
+        dims[d] = (npy_intp)field->dims[d];
+    if (field->lengths)
+        return strings_of_field(field, dims);
+    if (field->rank == 0)
+        return PyArray_Scalar((void *)field->data, dtype, NULL);
+    Py_INCREF(dtype); /* stolen by the call below */
+    PyObject *array =
+        PyArray_NewFromDescr(&PyArray_Type, dtype, (int)field->rank, dims, NULL, NULL, 0, NULL);
+    if (array && field->bytes)
+        memcpy(PyArray_DATA((PyArrayObject *)array), field->data, (size_t)field->bytes);
+    return array;
+}
+
+PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row *row,
+                           struct ydl_field *fields)
+{
+    const struct ydl_layout *layout = &reader->reader->layout;
+    struct ydl_error err;
+    PyObject *record = NULL;
+    if (ydl_row_take_apart(layout, row, fields, &err) != YDL_OK)
+        goto fail;
+    record = PyTuple_New(layout->count);
     Py_ssize_t at = 0;
-    for (uint32_t c = 0; c < batch->count; c++) {
-        if (put(record, &at, component_of_record(cursor, c, reader)) != 0) {
-            Py_DECREF(record);
-            return NULL;
-        }
-    }
-    if (++cursor->next == batch->records) {
-        ydl_batch_free(batch);
-        cursor->batch = NULL;
-    }
+    for (uint32_t c = 0; record && c < layout->count; c++)
+        if (put(record, &at, component_of_row(reader->dtypes[c], &fields[c])) != 0)
+            Py_CLEAR(record);
+    if (record && ydl_part_check_whole(row->part, &err) != YDL_OK)
+        goto fail;
     return record;
+
+fail:
+    Py_XDECREF(record);
+    return ydl_raise(ydl_state_of_type(Py_TYPE(reader)), &err);
 }

@@ -15,8 +15,10 @@ static int shape_from_python(PyObject *shape, const char *name, struct ydl_compo
         return 0;
     }
     if (!PyTuple_Check(shape) || PyTuple_GET_SIZE(shape) > YDL_MAX_RANK) {
-        PyErr_Format(PyExc_ValueError, "a %s component has the shape %R: wanted None or a tuple of "
-                     "at most %d dimensions", name, shape, (int)YDL_MAX_RANK);
+        PyErr_Format(PyExc_ValueError,
+                     "a %s component has the shape %R: wanted None or a tuple of "
+                     "at most %d dimensions",
+                     name, shape, (int)YDL_MAX_RANK);
         return -1;
     }
     spec->rank = (int32_t)PyTuple_GET_SIZE(shape);

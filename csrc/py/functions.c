@@ -1,9 +1,10 @@
-/* The module's functions: manifest log, hashing, orders. */
+/* The module's functions: manifest log, file systems, hashing, orders. */
 #include "py/module.h"
 
 #include "base/hash.h"
 #include "base/io.h"
 #include "order/order.h"
+#include "record/access.h"
 #include "store/log.h"
 
 static PyObject *raise_from(PyObject *module, const struct ydl_error *err)
@@ -89,6 +90,20 @@ static PyObject *fsync_directory(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *access_for(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *path;
+    if (!PyArg_ParseTuple(args, "O&:access_for", PyUnicode_FSConverter, &path))
+        return NULL;
+    enum ydl_access access;
+    Py_BEGIN_ALLOW_THREADS;
+    access = ydl_access_for(PyBytes_AS_STRING(path));
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(path);
+    return PyUnicode_FromString(access == YDL_ACCESS_MMAP ? "mmap" : "pread");
+}
+
 static PyObject *hash64(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -141,8 +156,10 @@ static PyObject *shard_len(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "KKKp:shard_len", &records, &rank, &num_shards, &drop_remainder) ||
         check_shard(rank, num_shards) != 0)
         return NULL;
-    struct ydl_order order = {
-        .records = records, .rank = rank, .num_shards = num_shards, .drop_remainder = drop_remainder};
+    struct ydl_order order = {.records = records,
+                              .rank = rank,
+                              .num_shards = num_shards,
+                              .drop_remainder = drop_remainder};
     return PyLong_FromUnsignedLongLong(ydl_order_len(&order));
 }
 
@@ -161,8 +178,9 @@ static PyObject *slice_of(const struct ydl_indices *indices, uint64_t start, uin
 
 static PyObject *record_numbers(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"records", "rank", "num_shards", "drop_shard_remainder", "shuffle",
-                            "reshuffle", "seed", "epoch", "start", "count", NULL};
+    static char *names[] = {"records", "rank",      "num_shards", "drop_shard_remainder",
+                            "shuffle", "reshuffle", "seed",       "epoch",
+                            "start",   "count",     NULL};
     unsigned long long records, rank, num_shards, epoch, start, count;
     int drop_remainder, do_shuffle, reshuffle;
     unsigned int seed;
@@ -196,6 +214,7 @@ PyMethodDef ydl_functions[] = {
     {"log_read", log_read, METH_VARARGS, NULL},
     {"log_append", log_append, METH_VARARGS, NULL},
     {"fsync_directory", fsync_directory, METH_VARARGS, NULL},
+    {"access_for", access_for, METH_VARARGS, NULL},
     {"hash64", hash64, METH_VARARGS, NULL},
     {"shuffle", shuffle, METH_VARARGS, NULL},
     {"shard_len", shard_len, METH_VARARGS, NULL},

@@ -4,9 +4,8 @@
 #include "store/lease.h"
 
 struct py_lease {
-    PyObject_HEAD
-    struct ydl_lease *lease; /* owned */
-    unsigned long failures;  /* seen when it was acquired */
+    PyObject_HEAD struct ydl_lease *lease; /* owned */
+    unsigned long failures;                /* seen when it was acquired */
 };
 
 static PyObject *raise_lease(struct py_lease *self, const struct ydl_error *err)

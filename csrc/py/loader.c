@@ -4,24 +4,33 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "batch/loader.h"
 
 /* How long next() waits before it looks for Ctrl-C and for a close() by another thread. */
 enum { WAIT_MS = 100 };
 
+/* Rows are brought into the cache this many ahead; of long ones the beginning, the processor sees
+ * the rest coming. */
+enum { PREFETCH_ROWS = 1, PREFETCH_BYTES = 2048, CACHE_LINE_BYTES = 64 };
+
 enum form { FORM_RECORDS, FORM_BATCHES, FORM_CHUNKS };
 
 struct py_loader {
-    PyObject_HEAD
-    struct py_reader *reader;  /* strong */
-    struct ydl_loader *loader; /* owned; NULL once closed */
+    PyObject_HEAD struct py_reader *reader; /* strong */
+    unsigned forks;                         /* in the process that made it: ydl_fork_count */
+    struct ydl_loader *loader;              /* owned; NULL once closed */
     enum form form;
-    struct record_cursor cursor; /* FORM_RECORDS */
+    /* FORM_RECORDS: made from rows instead of batches. */
+    const struct ydl_row *rows; /* [row_count], borrowed from the loader */
+    uint64_t row_count;
+    uint64_t next_row;
+    struct ydl_field *fields; /* [components], owned: one row taken apart */
     struct ydl_cursor start;
     uint64_t epoch_len;
     uint64_t delivered; /* records handed out since start */
-    bool busy;   /* a thread is in next() without the GIL */
-    bool closed; /* no more batches; a busy next() frees the loader */
+    bool busy;          /* a thread is in next() without the GIL */
+    bool closed;        /* no more batches; a busy next() frees the loader */
 };
 
 static int form_from_name(const char *name, enum form *out)
@@ -41,9 +50,10 @@ static int form_from_name(const char *name, enum form *out)
 static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_reader,
                               struct ydl_loader_config *config, enum form *form)
 {
-    static char *names[] = {"reader", "rank", "num_shards", "drop_shard_remainder", "shuffle",
-                            "reshuffle", "seed", "epoch", "position", "batch_records",
-                            "drop_remainder", "endless", "form", "threads", "depth", NULL};
+    static char *names[] = {"reader",   "rank",          "num_shards",     "drop_shard_remainder",
+                            "shuffle",  "reshuffle",     "seed",           "epoch",
+                            "position", "batch_records", "drop_remainder", "endless",
+                            "form",     "threads",       "depth",          NULL};
     unsigned long long rank, num_shards, epoch, position, batch_records;
     int drop_shard_remainder, shuffle, reshuffle, drop_remainder, endless;
     unsigned int seed, threads, depth;
@@ -90,6 +100,7 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
         PyErr_Format(PyExc_TypeError, "reader is %R, no Reader", reader_arg);
         return -1;
     }
+    self->forks = ydl_fork_count();
     self->reader = (struct py_reader *)Py_NewRef(reader_arg);
     if (self->reader->pid != getpid()) {
         ydl_fail(&err, YDL_FORKED, "cannot load in process %ld with the reader of process %ld",
@@ -106,8 +117,14 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
                      (unsigned long long)self->start.position, (unsigned long long)self->epoch_len);
         return -1;
     }
-    if (ydl_record_cursor_init(&self->cursor, reader->layout.count) != 0)
+    self->fields = PyMem_Calloc(reader->layout.count, sizeof *self->fields);
+    if (!self->fields) {
+        PyErr_NoMemory();
         return -1;
+    }
+    if (self->form == FORM_RECORDS)
+        config.threads = 0; /* copying a row into Python's objects right here costs less than having
+                               it copied by another core first */
     if (ydl_loader_new(reader, &config, &self->loader, &err) != YDL_OK) {
         ydl_raise(state, &err);
         return -1;
@@ -120,7 +137,7 @@ static void loader_dealloc(struct py_loader *self)
     PyTypeObject *type = Py_TYPE(self);
     /* Joins threads that are at most a batch away from their end and never want the GIL. */
     ydl_loader_free(self->loader);
-    ydl_record_cursor_clear(&self->cursor);
+    PyMem_Free(self->fields);
     Py_XDECREF(self->reader);
     type->tp_free(self);
     Py_DECREF(type);
@@ -152,70 +169,103 @@ static PyObject *loader_close(struct py_loader *self, PyObject *ignored)
     Py_RETURN_NONE;
 }
 
-/* Waits for the next batch. NULL without an exception: the end. */
-static struct ydl_batch *next_batch(struct py_loader *self)
+/* One step of the loader without the GIL: a batch, or rows. */
+static enum ydl_status step(struct py_loader *self, struct ydl_batch **out, struct ydl_error *err)
+{
+    if (self->form != FORM_RECORDS)
+        return ydl_loader_next(self->loader, WAIT_MS, out, err);
+    self->next_row = 0;
+    self->row_count = 0;
+    return ydl_loader_next_rows(self->loader, &self->rows, &self->row_count, err);
+}
+
+/* Waits for the next batch (or rows). 1: there; 0: the end; -1: an exception. */
+static int advance(struct py_loader *self, struct ydl_batch **out)
 {
     const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
     enum ydl_status status = YDL_PENDING;
-    struct ydl_batch *batch = NULL;
     struct ydl_error err = {0};
     bool interrupted = false;
     self->busy = true;
     while (status == YDL_PENDING && !interrupted && !self->closed) {
         Py_BEGIN_ALLOW_THREADS;
-        status = ydl_loader_next(self->loader, WAIT_MS, &batch, &err);
+        status = step(self, out, &err);
         Py_END_ALLOW_THREADS;
         interrupted = status == YDL_PENDING && PyErr_CheckSignals() != 0;
     }
     self->busy = false;
     if (self->closed) {
-        ydl_batch_free(batch);
+        ydl_batch_free(*out);
+        *out = NULL;
         free_loader(self);
-        if (!interrupted && status != YDL_END) {
+        if (!interrupted && status != YDL_END)
             ydl_fail(&err, YDL_CLOSED, "the iterator was closed while a batch was awaited");
-            ydl_raise(state, &err);
-        }
-        return NULL;
+        status = status == YDL_END ? YDL_END : YDL_CLOSED;
     }
-    if (status != YDL_OK && status != YDL_END && !interrupted)
+    if (interrupted)
+        return -1;
+    if (status != YDL_OK && status != YDL_END) {
         ydl_raise(state, &err);
-    return batch;
+        return -1;
+    }
+    return status == YDL_OK;
 }
 
-static PyObject *next_record(struct py_loader *self)
+/* Rows lie anywhere, and the processor's own prefetch only starts when one is read. */
+static void prefetch_row(const struct ydl_row *row)
 {
-    if (ydl_record_cursor_is_empty(&self->cursor)) {
-        struct ydl_batch *batch = next_batch(self);
-        if (!batch)
+    uint64_t n = row->n < PREFETCH_BYTES ? row->n : PREFETCH_BYTES;
+    for (uint64_t at = 0; at < n; at += CACHE_LINE_BYTES)
+        __builtin_prefetch(row->bytes + at);
+}
+
+static PyObject *next_of_rows(struct py_loader *self)
+{
+    if (self->next_row == self->row_count) {
+        struct ydl_batch *none = NULL;
+        if (advance(self, &none) <= 0)
             return NULL;
-        ydl_record_cursor_start(&self->cursor, batch);
     }
-    PyObject *record = ydl_record_cursor_next(&self->cursor, self->reader);
-    if (record)
-        self->delivered++;
-    return record;
+    if (self->next_row + PREFETCH_ROWS < self->row_count)
+        prefetch_row(&self->rows[self->next_row + PREFETCH_ROWS]);
+    return ydl_row_to_tuple(self->reader, &self->rows[self->next_row++], self->fields);
+}
+
+static PyObject *next_of_batches(struct py_loader *self, uint64_t *out_records)
+{
+    struct ydl_batch *batch = NULL;
+    if (advance(self, &batch) <= 0)
+        return NULL;
+    PyObject *item = ydl_batch_to_tuple(self->reader, batch, self->form == FORM_CHUNKS);
+    *out_records = batch->records;
+    ydl_batch_free(batch);
+    return item;
 }
 
 static PyObject *loader_next(struct py_loader *self)
 {
     if (self->closed)
         return NULL; /* like an exhausted generator */
+    if (self->forks != ydl_fork_count()) {
+        struct ydl_error err;
+        ydl_fail(
+            &err, YDL_FORKED,
+            "cannot go on in process %ld with an iterator of its parent, which goes on with it "
+            "too. Make a new iterator after the fork",
+            (long)getpid());
+        return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
+    }
     if (self->busy) {
         PyErr_SetString(PyExc_ValueError, "another thread waits for this iterator's next item: "
                                           "give each thread an iterator of its own");
         return NULL;
     }
-    if (self->form == FORM_RECORDS)
-        return next_record(self);
-
-    struct ydl_batch *batch = next_batch(self);
-    if (!batch)
-        return NULL;
-    PyObject *tuple = ydl_batch_to_tuple(self->reader, batch, self->form == FORM_CHUNKS);
-    if (tuple)
-        self->delivered += batch->records;
-    ydl_batch_free(batch);
-    return tuple;
+    uint64_t records = 1;
+    PyObject *item =
+        self->form == FORM_RECORDS ? next_of_rows(self) : next_of_batches(self, &records);
+    if (item)
+        self->delivered += records;
+    return item;
 }
 
 /* The record that comes next. */

@@ -58,12 +58,8 @@ static PyModuleDef_Slot module_slots[] = {
 };
 
 static struct PyModuleDef ydl_core_module = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "ydl._core",
-    .m_size = sizeof(struct module_state),
-    .m_methods = ydl_functions,
-    .m_slots = module_slots,
-    .m_traverse = traverse_state,
+    PyModuleDef_HEAD_INIT,      .m_name = "ydl._core",   .m_size = sizeof(struct module_state),
+    .m_methods = ydl_functions, .m_slots = module_slots, .m_traverse = traverse_state,
     .m_clear = clear_state,
 };
 

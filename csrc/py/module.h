@@ -49,11 +49,10 @@ extern PyType_Spec ydl_lease_spec;
 extern PyMethodDef ydl_functions[];
 
 struct py_reader {
-    PyObject_HEAD
-    struct ydl_reader *reader; /* counted; NULL until __init__ */
-    struct ydl_pool *pool;     /* of read(); the owner's reference */
-    PyArray_Descr **dtypes;    /* [components], strong references in an owned array */
-    pid_t pid;                 /* of the process that opened it */
+    PyObject_HEAD struct ydl_reader *reader; /* counted; NULL until __init__ */
+    struct ydl_pool *pool;                   /* of read(); the owner's reference */
+    PyArray_Descr **dtypes;                  /* [components], strong references in an owned array */
+    pid_t pid;                               /* of the process that opened it */
 };
 
 /* convert.c: from Python. 0, or -1 with an exception. */
@@ -66,19 +65,8 @@ int ydl_layout_from_python(const struct module_state *state, PyObject *component
  * blocks it hands out from the batch. */
 PyObject *ydl_batch_to_tuple(const struct py_reader *reader, struct ydl_batch *batch, bool split);
 
-/* Hands out a batch's records one after another. */
-struct record_cursor {
-    struct ydl_batch *batch; /* owned; NULL: nothing to hand out */
-    uint64_t next;           /* record of the batch */
-    struct {
-        uint64_t data_at;    /* where the record's payload begins */
-        uint64_t element_at; /* its first element */
-    } *columns;              /* [components], owned */
-};
-int ydl_record_cursor_init(struct record_cursor *cursor, uint32_t components);
-void ydl_record_cursor_clear(struct record_cursor *cursor);
-void ydl_record_cursor_start(struct record_cursor *cursor, struct ydl_batch *batch); /* takes it */
-bool ydl_record_cursor_is_empty(const struct record_cursor *cursor);
-PyObject *ydl_record_cursor_next(struct record_cursor *cursor, const struct py_reader *reader);
+/* A record's components as a tuple; copies, so that the row may go. */
+PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row *row,
+                           struct ydl_field *fields);
 
 #endif

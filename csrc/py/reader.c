@@ -245,36 +245,19 @@ static uint64_t *numbers_from_python(PyObject *sequence, Py_ssize_t *out_count)
     return numbers;
 }
 
-static enum ydl_status gather_once(struct py_reader *self, const uint64_t *numbers, uint64_t n,
-                                   struct ydl_batch **out, struct ydl_error *err)
+static PyObject *list_records(const struct py_reader *self, const struct ydl_row *rows,
+                              Py_ssize_t count)
 {
-    struct ydl_gatherer *gatherer = NULL;
-    enum ydl_status status = ydl_gatherer_new(self->reader, self->pool, &gatherer, err);
-    if (status == YDL_OK)
-        status = ydl_gather(gatherer, numbers, n, false, out, err);
-    ydl_gatherer_free(gatherer);
-    return status;
-}
-
-static PyObject *list_records(const struct py_reader *self, struct ydl_batch *batch)
-{
-    Py_ssize_t count = (Py_ssize_t)batch->records;
-    PyObject *list = PyList_New(count);
-    struct record_cursor cursor;
-    if (!list || ydl_record_cursor_init(&cursor, batch->count) != 0) {
-        Py_XDECREF(list);
-        ydl_batch_free(batch);
-        return NULL;
-    }
-    ydl_record_cursor_start(&cursor, batch); /* owns the batch from here on */
+    struct ydl_field *fields = PyMem_Calloc(self->reader->layout.count, sizeof *fields);
+    PyObject *list = fields ? PyList_New(count) : PyErr_NoMemory();
     for (Py_ssize_t i = 0; list && i < count; i++) {
-        PyObject *record = ydl_record_cursor_next(&cursor, self);
+        PyObject *record = ydl_row_to_tuple(self, &rows[i], fields);
         if (record)
             PyList_SET_ITEM(list, i, record);
         else
             Py_CLEAR(list);
     }
-    ydl_record_cursor_clear(&cursor);
+    PyMem_Free(fields);
     return list;
 }
 
@@ -293,14 +276,21 @@ static PyObject *reader_read(struct py_reader *self, PyObject *sequence)
         return NULL;
 
     enum ydl_status status;
-    struct ydl_batch *batch = NULL;
+    struct ydl_gatherer *gatherer = NULL;
+    const struct ydl_row *rows = NULL;
     Py_BEGIN_ALLOW_THREADS;
-    status = gather_once(self, numbers, (uint64_t)count, &batch, &err);
+    status = ydl_gatherer_new(self->reader, self->pool, &gatherer, &err);
+    if (status == YDL_OK)
+        status = ydl_gather_rows(gatherer, numbers, (uint64_t)count, &rows, &err);
     Py_END_ALLOW_THREADS;
     PyMem_Free(numbers);
-    if (status != YDL_OK)
-        return ydl_raise(state, &err);
-    return list_records(self, batch);
+    PyObject *list = NULL;
+    if (status == YDL_OK)
+        list = list_records(self, rows, count);
+    else
+        ydl_raise(state, &err);
+    ydl_gatherer_free(gatherer);
+    return list;
 }
 
 static PyObject *reader_records(struct py_reader *self, void *closure)

@@ -6,20 +6,19 @@
 #include "record/writer.h"
 
 struct py_writer {
-    PyObject_HEAD
-    struct ydl_writer *writer; /* owned; NULL once closed */
-    struct ydl_layout layout;  /* what columns are checked against; the writer has a copy */
-    bool busy;                 /* a thread is in the writer without the GIL */
+    PyObject_HEAD struct ydl_writer *writer; /* owned; NULL once closed */
+    struct ydl_layout layout;   /* what columns are checked against; the writer has a copy */
+    bool busy;                  /* a thread is in the writer without the GIL */
     unsigned long long records; /* what the writer had counted when it was closed */
     unsigned long long bytes;
 };
 
 /* The columns of one append, converted. */
 struct columns {
-    struct ydl_input *inputs;       /* [count], owned array */
-    int64_t (*dims)[YDL_MAX_RANK];  /* [count], owned; what inputs point to */
-    struct ydl_slice **slices;      /* [count], owned arrays; NULL but for strings */
-    PyArrayObject **arrays;         /* [count], strong: keep data and strings alive */
+    struct ydl_input *inputs;      /* [count], owned array */
+    int64_t (*dims)[YDL_MAX_RANK]; /* [count], owned; what inputs point to */
+    struct ydl_slice **slices;     /* [count], owned arrays; NULL but for strings */
+    PyArrayObject **arrays;        /* [count], strong: keep data and strings alive */
     uint32_t count;
 };
 
@@ -86,16 +85,20 @@ static int column_from_python(struct columns *columns, uint32_t c, PyObject *ite
     if (is_string != (PyArray_TYPE(array) == NPY_OBJECT) ||
         (!is_string && PyArray_ITEMSIZE(array) != (npy_intp)component->item_bytes) ||
         PyArray_ISBYTESWAPPED(array)) {
-        PyErr_Format(PyExc_ValueError, "column %u has dtype %R, which does not hold what component "
-                     "%u stores (%u bytes an element, 0: bytes objects)", (unsigned)c,
-                     PyArray_DESCR(array), (unsigned)c, (unsigned)component->item_bytes);
+        PyErr_Format(PyExc_ValueError,
+                     "column %u has dtype %R, which does not hold what component "
+                     "%u stores (%u bytes an element, 0: bytes objects)",
+                     (unsigned)c, PyArray_DESCR(array), (unsigned)c,
+                     (unsigned)component->item_bytes);
         return -1;
     }
     int ndim = PyArray_NDIM(array);
     if (ndim < 1 || ndim - 1 > YDL_MAX_RANK ||
         (unsigned long long)PyArray_DIM(array, 0) != records) {
-        PyErr_Format(PyExc_ValueError, "column %u has %d dimensions, the first of %zd: wanted "
-                     "[%llu, ...]", (unsigned)c, ndim,
+        PyErr_Format(PyExc_ValueError,
+                     "column %u has %d dimensions, the first of %zd: wanted "
+                     "[%llu, ...]",
+                     (unsigned)c, ndim,
                      ndim < 1 ? (Py_ssize_t)0 : (Py_ssize_t)PyArray_DIM(array, 0), records);
         return -1;
     }
@@ -158,7 +161,8 @@ static PyObject *writer_append(struct py_writer *self, PyObject *args)
     enum ydl_status status = YDL_OK;
     int rc = columns_from_python(&columns, sequence, &self->layout, records);
     if (rc == 0) {
-        /* The arrays are kept alive; whoever passes string arrays must not change them meanwhile. */
+        /* The arrays are kept alive; whoever passes string arrays must not change them meanwhile.
+         */
         self->busy = true;
         Py_BEGIN_ALLOW_THREADS;
         status = ydl_writer_append(writer, records, columns.inputs, &err);

@@ -6,11 +6,11 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/map.h"
 #include "record/part_meta.h"
 
 _Static_assert(sizeof(size_t) == sizeof(uint64_t),
@@ -30,9 +30,10 @@ struct ydl_part {
     uint64_t rows_bytes;
     uint64_t seed; /* of the rows' checksums */
 
-    int fd;             /* pread only; else -1 */
-    const uint8_t *map; /* mmap only: the whole file; else NULL */
-    uint64_t map_bytes;
+    uint64_t bytes;       /* of the file */
+    int fd;               /* pread only; else -1 */
+    struct ydl_map *map;  /* mmap only: the whole file; else NULL */
+    const uint8_t *file;  /* the map's bytes, or NULL */
     const uint8_t *index; /* varying rows only: u64 ends, in the map or owned_index */
     uint8_t *owned_index; /* pread only */
 };
@@ -41,7 +42,7 @@ static enum ydl_status open_file(struct ydl_part *part, uint64_t bytes, struct y
 {
     struct stat st;
     /* O_NONBLOCK: a FIFO in the file's place would hang here otherwise; regular files ignore it. */
-    part->fd = open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    part->fd = ydl_open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
     if (part->fd < 0)
         return ydl_fail_os(err, errno, part->path, "cannot open part file %s", part->path);
     if (fstat(part->fd, &st) != 0)
@@ -55,24 +56,52 @@ static enum ydl_status open_file(struct ydl_part *part, uint64_t bytes, struct y
     return YDL_OK;
 }
 
-static enum ydl_status map_file(struct ydl_part *part, uint64_t bytes, struct ydl_error *err)
+static enum ydl_status map_file(struct ydl_part *part, struct ydl_error *err)
 {
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, part->fd, 0);
-    if (map == MAP_FAILED)
-        return ydl_fail_os(err, errno, part->path, "cannot map %" PRIu64 " bytes of part file %s",
-                           bytes, part->path);
-    part->map = map;
-    part->map_bytes = bytes;
+    enum ydl_status status = ydl_map_new(part->fd, part->bytes, part->path, &part->map, err);
+    if (status != YDL_OK)
+        return status;
+    part->file = ydl_map_bytes(part->map);
     close(part->fd); /* only read from */
     part->fd = -1;
     return YDL_OK;
+}
+
+/* The file's last byte goes with every cut: to a fault, which puts zeros there, or to 0. */
+static bool ends_like_a_part(const struct ydl_part *part)
+{
+    const volatile uint8_t *last = part->file + part->bytes - 1;
+    return *last == (uint8_t)YDL_TAIL_MAGIC[7];
+}
+
+enum ydl_status ydl_part_check_whole(const struct ydl_part *part, struct ydl_error *err)
+{
+    /* In this order: the first keeps the copy's loads before the second's. */
+    if (!part->map || (!ydl_map_is_damaged(part->map) && ends_like_a_part(part)))
+        return YDL_OK;
+    struct stat st;
+    if (stat(part->path, &st) != 0)
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                               "was cut short while it was open, and removed: expected %" PRIu64
+                               " bytes",
+                               part->bytes);
+    uint64_t now = st.st_size < 0 ? 0 : (uint64_t)st.st_size;
+    if (now >= part->bytes)
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                               "could not be read while it was open: either the disk failed, or "
+                               "the file was cut short and now has %" PRIu64 " bytes again",
+                               now);
+    return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
+                           "was truncated while it was open: %" PRIu64
+                           " bytes are missing, expected %" PRIu64 " and found %" PRIu64,
+                           part->bytes - now, part->bytes, now);
 }
 
 static enum ydl_status load_index(struct ydl_part *part, const struct ydl_part_meta *meta,
                                   struct ydl_error *err)
 {
     if (part->map) {
-        part->index = part->map + meta->index_offset;
+        part->index = part->file + meta->index_offset;
     } else {
         part->owned_index = malloc(meta->index_bytes); /* no more than the file has */
         if (!part->owned_index)
@@ -84,6 +113,8 @@ static enum ydl_status load_index(struct ydl_part *part, const struct ydl_part_m
             return status;
     }
     uint64_t hash = ydl_hash(part->index, meta->index_bytes);
+    if (hash != meta->index_hash && ydl_part_check_whole(part, err) != YDL_OK)
+        return err->status;
     if (hash != meta->index_hash)
         return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
                                "the index's hash is %016" PRIx64 " instead of %016" PRIx64, hash,
@@ -112,6 +143,9 @@ static inline bool find_row(const struct ydl_part *part, uint64_t row, uint64_t 
 
 static enum ydl_status fail_index(const struct ydl_part *part, uint64_t row, struct ydl_error *err)
 {
+    enum ydl_status status = ydl_part_check_whole(part, err);
+    if (status != YDL_OK)
+        return status;
     return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
                            "the index says that row %" PRIu64 " of %" PRIu64 " ends at %" PRIu64
                            " of %" PRIu64 " bytes",
@@ -150,6 +184,7 @@ enum ydl_status ydl_part_open(const struct ydl_part_info *info, const struct ydl
     part->number = info->number;
     part->first_record = info->first_record;
     part->records = info->records;
+    part->bytes = info->bytes;
     part->row_bytes = layout->row_bytes;
     part->seed = ydl_part_seed(info->build_uuid, info->number);
 
@@ -161,11 +196,13 @@ enum ydl_status ydl_part_open(const struct ydl_part_info *info, const struct ydl
     part->rows_offset = meta.rows_offset;
     part->rows_bytes = meta.rows_bytes;
     if (access == YDL_ACCESS_MMAP)
-        status = map_file(part, info->bytes, err);
+        status = map_file(part, err);
     if (status == YDL_OK && layout->rows_vary)
         status = load_index(part, &meta, err);
     if (status == YDL_OK && layout->rows_vary)
         status = check_index(part, err);
+    if (status == YDL_OK)
+        status = ydl_part_check_whole(part, err);
     if (status != YDL_OK)
         goto done;
     *out = part;
@@ -179,8 +216,7 @@ void ydl_part_close(struct ydl_part *part)
 {
     if (!part)
         return;
-    if (part->map)
-        munmap((void *)part->map, part->map_bytes);
+    ydl_map_free(part->map);
     if (part->fd >= 0)
         close(part->fd);
     free(part->owned_index);
@@ -198,9 +234,15 @@ const char *ydl_part_path(const struct ydl_part *part)
     return part->path;
 }
 
-const uint8_t *ydl_part_fixed_rows(const struct ydl_part *part)
+bool ydl_part_is_mapped(const struct ydl_part *part)
 {
-    return part->map && !part->index ? part->map + part->rows_offset : NULL;
+    return part->file != NULL;
+}
+
+void ydl_part_prefetch(const struct ydl_part *part, uint64_t row)
+{
+    if (part->index)
+        __builtin_prefetch(part->index + 8 * row);
 }
 
 enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_t row, struct ydl_buf *scratch,
@@ -211,8 +253,8 @@ enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_t row, struct y
     uint64_t n;
     if (!find_row(part, row, &start, &n))
         return fail_index(part, row, err);
-    if (part->map) {
-        *out_bytes = part->map + part->rows_offset + start;
+    if (part->file) {
+        *out_bytes = part->file + part->rows_offset + start;
         *out_n = n;
         return YDL_OK;
     }
@@ -244,6 +286,9 @@ enum ydl_status ydl_part_fail_row(const struct ydl_part *part, uint64_t row, str
     uint64_t n = 0;
     if (!find_row(part, row, &start, &n))
         return fail_index(part, row, err);
+    enum ydl_status status = ydl_part_check_whole(part, err);
+    if (status != YDL_OK)
+        return status;
     return ydl_part_refuse(
         err, YDL_CORRUPT_RECORD, part->path,
         "record %" PRIu64 " (row %" PRIu64 " of part %" PRIu64 ", %" PRIu64
@@ -283,8 +328,8 @@ enum ydl_status ydl_part_verify(const struct ydl_part *part, struct ydl_error *e
     enum ydl_status status = YDL_OK;
     struct window window = {0};
     ydl_buf_init(&window.buf, SIZE_MAX);
-    if (part->map) {
-        window.bytes = part->map + part->rows_offset;
+    if (part->file) {
+        window.bytes = part->file + part->rows_offset;
         window.end = part->rows_bytes;
     }
     for (uint64_t row = 0; status == YDL_OK && row < part->records; row++) {
@@ -300,6 +345,8 @@ enum ydl_status ydl_part_verify(const struct ydl_part *part, struct ydl_error *e
             !ydl_part_row_is_valid(part, row, window.bytes + (start - window.start), n))
             status = ydl_part_fail_row(part, row, err);
     }
+    if (status == YDL_OK)
+        status = ydl_part_check_whole(part, err);
     ydl_buf_clear(&window.buf);
     return status;
 }

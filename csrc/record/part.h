@@ -5,7 +5,11 @@
  * checked by their checksum when they are read. Bytes are hostile: an error, never a crash, and no
  * allocation for a count that the file cannot hold.
  *
- * After open a part is immutable: threads may read rows at once, each with its own scratch. */
+ * After open a part is immutable: threads may read rows at once, each with its own scratch.
+ *
+ * A file that is cut short while it is mapped gives zeros (base/map.h), in its last page without
+ * any sign. So whoever copied rows calls ydl_part_check_whole before anything is handed out, also
+ * in the place of another error, which the zeros may have caused. */
 #ifndef YDL_RECORD_PART_H
 #define YDL_RECORD_PART_H
 
@@ -44,9 +48,15 @@ void ydl_part_close(struct ydl_part *part); /* NULL-safe */
 uint64_t ydl_part_records(const struct ydl_part *part);
 const char *ydl_part_path(const struct ydl_part *part);
 
-/* The mapped file where rows have a fixed size and the part is mapped: row r lies at
- * base + r * row_bytes. NULL otherwise; then use ydl_part_row. */
-const uint8_t *ydl_part_fixed_rows(const struct ydl_part *part);
+bool ydl_part_is_mapped(const struct ydl_part *part);
+
+/* Asks the memory for what ydl_part_row will look up for this row. */
+void ydl_part_prefetch(const struct ydl_part *part, uint64_t row);
+
+/* YDL_CORRUPT_CACHE where the file was cut since it was opened, so that what was read from the map
+ * may be wrong. Costs two loads; nothing for parts that are not mapped, whose reads fail. */
+YDL_MUST_CHECK enum ydl_status ydl_part_check_whole(const struct ydl_part *part,
+                                                    struct ydl_error *err);
 
 /* Row `row` of the part (row < records, an assert): a pointer into the map, or into scratch, valid
  * until scratch changes or the part is closed. The checksum is part of the row and not verified. */
@@ -58,10 +68,11 @@ YDL_MUST_CHECK enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_
 bool ydl_part_row_is_valid(const struct ydl_part *part, uint64_t row, const uint8_t *bytes,
                            uint64_t n);
 
-/* YDL_CORRUPT_RECORD with file, record and offset, for a row that failed the check above. */
+/* YDL_CORRUPT_RECORD with file, record and offset, for a row that failed the check above; or
+ * YDL_CORRUPT_CACHE where the file was cut. */
 enum ydl_status ydl_part_fail_row(const struct ydl_part *part, uint64_t row, struct ydl_error *err);
 
-/* Reads and checks every row. */
+/* Reads and checks every row; needs no ydl_part_check_whole. */
 YDL_MUST_CHECK enum ydl_status ydl_part_verify(const struct ydl_part *part, struct ydl_error *err);
 
 #endif

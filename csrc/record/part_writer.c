@@ -103,7 +103,7 @@ enum ydl_status ydl_part_writer_begin(struct ydl_part_writer *writer, const char
         return status;
     /* O_EXCL and O_NOFOLLOW: the directory belongs to this build alone, so whatever is there
      * already is somebody's mistake and is not written into. */
-    writer->fd = open(writer->path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
+    writer->fd = ydl_open(writer->path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (writer->fd < 0)
         return ydl_fail_os(err, errno, writer->path, "cannot create part file %s", writer->path);
     return ydl_buf_append(&writer->pending, writer->header, YDL_HEADER_BYTES, err);

@@ -155,9 +155,12 @@ static enum ydl_status rename_strictly(struct creation *c, bool allow_weak, int 
 static enum ydl_status give_name(struct creation *c, bool allow_weak, struct ydl_error *err)
 {
     /* link, not rename: it is the one call that fails on an existing name everywhere, NFS too. */
-    if (linkat(c->dir_fd, c->temp, c->dir_fd, c->name, 0) == 0)
-        return YDL_OK;
-    int link_errno = errno;
+    int link_errno;
+    do {
+        if (linkat(c->dir_fd, c->temp, c->dir_fd, c->name, 0) == 0)
+            return YDL_OK;
+        link_errno = errno;
+    } while (link_errno == EINTR); /* where it was made all the same, the next one says EEXIST */
     if (is_ours(c))
         return YDL_OK;
     if (link_errno == EEXIST)
@@ -173,8 +176,8 @@ static void drop_temp(struct creation *c)
     if (c->fd >= 0)
         close(c->fd); /* what close could report, fsync has */
     c->fd = -1;
-    if (c->temp[0] != '\0')
-        unlinkat(c->dir_fd, c->temp, 0);
+    while (c->temp[0] != '\0' && unlinkat(c->dir_fd, c->temp, 0) != 0 && errno == EINTR)
+        ;
     c->temp[0] = '\0';
 }
 
@@ -222,7 +225,7 @@ enum ydl_status ydl_create_file(const char *dir, const char *name, const void *b
     if (!c.path)
         return ydl_fail_memory(err, "a path", strlen(dir) + MAX_NAME);
 
-    c.dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    c.dir_fd = ydl_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (c.dir_fd < 0)
         status = ydl_fail_os(err, errno, dir, "cannot open directory %s", dir);
     else

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/thread.h"
 #include "store/create.h"
 #include "store/lease_look.h"
 #include "store/lease_record.h"
@@ -106,17 +106,22 @@ static enum ydl_status write_record(struct ydl_lease *lease, struct ydl_error *e
     char bytes[YDL_LEASE_RECORD_BYTES];
     lease->record.progress = atomic_load(&lease->progress);
     ydl_lease_record_format(&lease->record, bytes);
-    ssize_t n;
-    do {
-        n = pwrite(lease->fd, bytes, sizeof bytes, 0);
-    } while (n < 0 && errno == EINTR);
-    /* Short only on a full disk; then a reader sees a record that does not add up. */
-    if (n != (ssize_t)sizeof bytes)
-        return ydl_fail_os(err, n < 0 ? errno : ENOSPC, lease->dir,
-                           "cannot rewrite generation %llu of the lease %s",
-                           (unsigned long long)lease->generation, lease->dir);
+    for (size_t done = 0; done < sizeof bytes;) {
+        ssize_t n = pwrite(lease->fd, bytes + done, sizeof bytes - done, (off_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0) /* a reader sees a record that does not add up */
+            return ydl_fail_os(err, errno, lease->dir,
+                               "cannot rewrite generation %llu of the lease %s",
+                               (unsigned long long)lease->generation, lease->dir);
+        done += (size_t)n;
+    }
     /* Other hosts see it only then. Not fsync: the times of the file interest nobody. */
-    if (fdatasync(lease->fd) != 0)
+    int rc;
+    do {
+        rc = fdatasync(lease->fd);
+    } while (rc != 0 && errno == EINTR);
+    if (rc != 0)
         return ydl_fail_os(err, errno, lease->dir, "cannot flush generation %llu of the lease %s",
                            (unsigned long long)lease->generation, lease->dir);
     return YDL_OK;
@@ -175,13 +180,7 @@ static void *run_heartbeat(void *arg)
 static enum ydl_status start_heartbeat(struct ydl_lease *lease, struct ydl_error *err)
 {
     lease->stop = false;
-    /* The thread inherits a full mask: signals stay the business of the program's own threads. */
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&lease->thread, NULL, run_heartbeat, lease);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = ydl_thread_start(&lease->thread, run_heartbeat, lease);
     if (rc != 0)
         return ydl_fail_os(err, rc, lease->dir, "cannot start the heartbeat of the lease %s",
                            lease->dir);
@@ -257,7 +256,7 @@ static enum ydl_status open_own(struct ydl_lease *lease, struct ydl_error *err)
 static enum ydl_status create_in_place(struct ydl_lease *lease, const char *path,
                                        struct ydl_error *err)
 {
-    lease->fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    lease->fd = ydl_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (lease->fd < 0 && errno == EEXIST)
         return ydl_fail(err, YDL_BUSY, "%s exists already", path);
     if (lease->fd < 0)
@@ -354,7 +353,11 @@ enum ydl_status ydl_lease_new(const char *dir, uint64_t ttl_ms, struct ydl_lease
     if (ttl_ms < BEATS_PER_TTL || ttl_ms > MAX_TTL_MS)
         return ydl_fail(err, YDL_INVALID, "a lease lasts %d to %d ms, not %llu", BEATS_PER_TTL,
                         MAX_TTL_MS, (unsigned long long)ttl_ms);
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+    int rc;
+    do {
+        rc = mkdir(dir, 0777);
+    } while (rc != 0 && errno == EINTR);
+    if (rc != 0 && errno != EEXIST)
         return ydl_fail_os(err, errno, dir, "cannot create directory %s", dir);
 
     struct ydl_lease *lease = calloc(1, sizeof *lease);

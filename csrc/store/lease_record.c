@@ -16,10 +16,8 @@ enum { STATES = sizeof state_names / sizeof state_names[0] };
 enum field_kind { STATE, TEXT, NUMBER, COUNT };
 
 #define FIELD(key, kind, member)                                                                   \
-    {                                                                                              \
-        key, kind, offsetof(struct ydl_lease_record, member),                                      \
-            sizeof(((struct ydl_lease_record *)0)->member)                                         \
-    }
+    {key, kind, offsetof(struct ydl_lease_record, member),                                         \
+     sizeof(((struct ydl_lease_record *)0)->member)}
 
 /* In the order of the lines. All of them are required. */
 static const struct field {

@@ -24,7 +24,7 @@ void ydl_numbered_name(char out[YDL_NUMBERED_NAME_BYTES], uint64_t number, const
 }
 
 /* Not strtoul, which takes signs, spaces and any number of digits. */
-static bool parse_name(const char *name, const char *suffix, uint64_t *out_number)
+bool ydl_numbered_parse(const char *name, const char *suffix, uint64_t *out_number)
 {
     uint64_t number = 0;
     for (int i = 0; i < DIGITS; i++) {
@@ -36,11 +36,20 @@ static bool parse_name(const char *name, const char *suffix, uint64_t *out_numbe
     return strcmp(name + DIGITS, suffix) == 0;
 }
 
+static DIR *open_listing(const char *dir)
+{
+    DIR *listing;
+    do {
+        listing = opendir(dir);
+    } while (!listing && errno == EINTR);
+    return listing;
+}
+
 enum ydl_status ydl_numbered_latest(const char *dir, const char *suffix, uint64_t *out_number,
                                     struct ydl_error *err)
 {
     *out_number = 0;
-    DIR *listing = opendir(dir);
+    DIR *listing = open_listing(dir);
     if (!listing && errno == ENOENT)
         return YDL_OK;
     if (!listing)
@@ -51,7 +60,7 @@ enum ydl_status ydl_numbered_latest(const char *dir, const char *suffix, uint64_
     errno = 0; /* readdir reports an error only there */
     while ((entry = readdir(listing))) {
         uint64_t number;
-        if (parse_name(entry->d_name, suffix, &number) && number > latest)
+        if (ydl_numbered_parse(entry->d_name, suffix, &number) && number > latest)
             latest = number;
         errno = 0;
     }
@@ -80,11 +89,8 @@ enum ydl_status ydl_numbered_open(const char *dir, uint64_t number, const char *
         return ydl_fail_memory(err, "a path", strlen(dir) + sizeof name);
 
     enum ydl_status status = YDL_OK;
-    int fd;
-    do {
-        /* O_NONBLOCK: a planted FIFO would keep open waiting for its other end. */
-        fd = open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    } while (fd < 0 && errno == EINTR);
+    /* O_NONBLOCK: a planted FIFO would keep open waiting for its other end. */
+    int fd = ydl_open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0) {
         /* ELOOP: a symbolic link; ENXIO: a socket, or a FIFO opened for writing; EISDIR: likewise
          * a directory. */
@@ -106,13 +112,13 @@ enum ydl_status ydl_numbered_open(const char *dir, uint64_t number, const char *
 
 void ydl_numbered_prune(const char *dir, const char *suffix, uint64_t below)
 {
-    DIR *listing = opendir(dir);
+    DIR *listing = open_listing(dir);
     if (!listing)
         return;
     const struct dirent *entry;
     while ((entry = readdir(listing))) {
         uint64_t number;
-        if (parse_name(entry->d_name, suffix, &number) && number < below)
+        if (ydl_numbered_parse(entry->d_name, suffix, &number) && number < below)
             unlinkat(dirfd(listing), entry->d_name, 0);
     }
     closedir(listing);

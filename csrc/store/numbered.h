@@ -6,6 +6,7 @@
 #ifndef YDL_STORE_NUMBERED_H
 #define YDL_STORE_NUMBERED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -18,6 +19,9 @@ enum {
 
 /* number: at most YDL_NUMBERED_MAX. */
 void ydl_numbered_name(char out[YDL_NUMBERED_NAME_BYTES], uint64_t number, const char *suffix);
+
+/* Whether a name is an entry's, and its number. name: any string. */
+YDL_MUST_CHECK bool ydl_numbered_parse(const char *name, const char *suffix, uint64_t *out_number);
 
 /* The highest number in the directory; 0 where it is empty or absent. */
 YDL_MUST_CHECK enum ydl_status ydl_numbered_latest(const char *dir, const char *suffix,

@@ -9,10 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/io.h"
+
 /* One read gives a whole file of /proc this small; false where it cannot be had. */
 static bool read_small(const char *path, char *out, size_t size)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = ydl_open(path, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
     ssize_t n;
@@ -63,7 +65,7 @@ void ydl_process_id_self(struct ydl_process_id *out)
         return;
     }
     out->boot[strcspn(out->boot, "\n")] = '\0';
-    out->pidns = (uint64_t) namespace.st_ino;
+    out->pidns = (uint64_t)namespace.st_ino;
     out->start = stat_self.start;
 }
 

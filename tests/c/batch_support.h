@@ -31,13 +31,13 @@ static inline void open_build_init(struct open_build *open, bool varying, uint64
         infos[i] = build_info(&open->build, i);
     struct ydl_error err;
     struct ydl_layout layout;
-    assert_status(YDL_OK,
-                  ydl_layout_init(&layout, varying ? varying_specs : fixed_specs, SAMPLE_COMPONENTS,
-                                  &err),
-                  &err);
     assert_status(
         YDL_OK,
-        ydl_reader_open_local(&layout, infos, count, access, verify, &open->reader, &err), &err);
+        ydl_layout_init(&layout, varying ? varying_specs : fixed_specs, SAMPLE_COMPONENTS, &err),
+        &err);
+    assert_status(YDL_OK,
+                  ydl_reader_open_local(&layout, infos, count, access, verify, &open->reader, &err),
+                  &err);
     for (size_t i = 0; i < count; i++)
         free(infos[i].path);
     free(infos);
@@ -84,8 +84,7 @@ static inline void check_batch(const struct ydl_batch *batch, sample_fn *make,
                 assert_int_equal(dims[d], samples[c].dims[d]);
                 elements *= (uint64_t)dims[d];
             }
-            assert_memory_equal(column->data->data + data_at[c], samples[c].data,
-                                samples[c].bytes);
+            assert_memory_equal(column->data->data + data_at[c], samples[c].data, samples[c].bytes);
             data_at[c] += samples[c].bytes;
             for (uint64_t e = 0; e < samples[c].strings_len; e++) {
                 const uint64_t *ends = (const uint64_t *)(const void *)column->string_ends->data;

@@ -99,6 +99,50 @@ static void test_delivers_an_epoch_in_order(void **state)
     }
 }
 
+static void test_rows_come_in_the_same_order(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        struct open_build open;
+        struct ydl_error err;
+        const struct ydl_row *rows;
+        uint64_t n;
+        uint64_t seen = 0;
+        open_build_init(&open, kind % 2, RECORDS, PART_BYTES,
+                        kind / 2 ? YDL_ACCESS_MMAP : YDL_ACCESS_PREAD, YDL_VERIFY_FIRST);
+        for (int again = 0; again < 2; again++) { /* then all are verified, and used in place */
+            struct ydl_loader_config config = plain;
+            config.threads = 0;
+            config.endless = true;
+            struct ydl_loader *loader = load(&open, &config);
+            struct walk walk = {&config, config.start, {0}, RECORDS};
+            for (int b = 0; b < 20; b++) {
+                assert_status(YDL_OK, ydl_loader_next_rows(loader, &rows, &n, &err), &err);
+                assert_int_equal(n, 8);
+                for (uint64_t i = 0; i < n; i++) {
+                    uint64_t record = walk_next(&walk);
+                    assert_int_equal(rows[i].record, record);
+                    check_row(&open.reader->layout, open.make, record, rows[i].bytes, rows[i].n);
+                    assert_status(YDL_OK, ydl_part_check_whole(rows[i].part, &err), &err);
+                    seen++;
+                }
+            }
+            ydl_indices_clear(&walk.indices);
+            ydl_loader_free(loader); /* with parts still lent to the last rows */
+        }
+        assert_int_equal(seen, 2 * 20 * 8);
+
+        struct ydl_loader_config config = plain;
+        config.threads = 0;
+        config.batch_records = RECORDS;
+        struct ydl_loader *loader = load(&open, &config);
+        assert_status(YDL_OK, ydl_loader_next_rows(loader, &rows, &n, &err), &err);
+        assert_status(YDL_END, ydl_loader_next_rows(loader, &rows, &n, &err), &err);
+        ydl_loader_free(loader);
+        open_build_clear(&open);
+    }
+}
+
 static void test_endless_batches_cross_epochs(void **state)
 {
     (void)state;
@@ -164,8 +208,7 @@ static void test_an_error_comes_in_its_place_and_stays(void **state)
         config.batch_records = 13; /* records 0 and 1 differ */
         struct ydl_loader *loader = load(&open, &config);
         for (int again = 0; again < 3; again++) {
-            assert_status(YDL_SHAPE_MISMATCH, ydl_loader_next(loader, LONG_MS, &batch, &err),
-                          &err);
+            assert_status(YDL_SHAPE_MISMATCH, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
             assert_non_null(strstr(err.text, "component 1"));
         }
         ydl_loader_free(loader);
@@ -242,6 +285,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delivers_an_epoch_in_order),
+        cmocka_unit_test(test_rows_come_in_the_same_order),
         cmocka_unit_test(test_endless_batches_cross_epochs),
         cmocka_unit_test(test_a_huge_batch_holds_one_epoch),
         cmocka_unit_test(test_an_error_comes_in_its_place_and_stays),

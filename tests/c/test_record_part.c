@@ -43,15 +43,15 @@ static void test_fixed_rows(void **state)
     struct ydl_part_info info = build_info(&build, 0);
     assert_status(YDL_OK, ydl_part_open(&info, &build.layout, YDL_ACCESS_MMAP, &part, &build.err),
                   &build.err);
-    const uint8_t *rows = ydl_part_fixed_rows(part);
-    assert_non_null(rows);
-    assert_int_equal((uintptr_t)rows % YDL_REGION_ALIGNMENT, 0);
-    check_row(&build.layout, fixed_sample, 999, rows + 999 * build.layout.row_bytes,
-              build.layout.row_bytes);
+    assert_true(ydl_part_is_mapped(part));
+    const uint8_t *row;
+    uint64_t n;
+    assert_status(YDL_OK, ydl_part_row(part, 0, NULL, &row, &n, &build.err), &build.err);
+    assert_int_equal((uintptr_t)row % YDL_REGION_ALIGNMENT, 0);
     ydl_part_close(part);
     assert_status(YDL_OK, ydl_part_open(&info, &build.layout, YDL_ACCESS_PREAD, &part, &build.err),
                   &build.err);
-    assert_null(ydl_part_fixed_rows(part));
+    assert_false(ydl_part_is_mapped(part));
     ydl_part_close(part);
     free(info.path);
     build_clear(&build);
@@ -65,14 +65,6 @@ static void test_varying_rows(void **state)
     build_write(&build, varying_sample, 1000);
     check_build(&build, varying_sample, 1000);
     check_hashes(&build);
-
-    struct ydl_part *part;
-    struct ydl_part_info info = build_info(&build, 0);
-    assert_status(YDL_OK, ydl_part_open(&info, &build.layout, YDL_ACCESS_MMAP, &part, &build.err),
-                  &build.err);
-    assert_null(ydl_part_fixed_rows(part));
-    ydl_part_close(part);
-    free(info.path);
     build_clear(&build);
 }
 
@@ -238,10 +230,12 @@ static void test_large_fixed_rows(void **state)
     assert_int_equal(info.records, N);
     assert_status(YDL_OK, ydl_part_open(&info, &build.layout, YDL_ACCESS_MMAP, &part, &build.err),
                   &build.err);
-    for (size_t r = 0; r < N; r++)
-        assert_int_equal(memcmp(ydl_part_fixed_rows(part) + r * build.layout.row_bytes,
-                                bytes + r * BYTES, BYTES),
-                         0);
+    for (size_t r = 0; r < N; r++) {
+        const uint8_t *row;
+        uint64_t n;
+        assert_status(YDL_OK, ydl_part_row(part, r, NULL, &row, &n, &build.err), &build.err);
+        assert_memory_equal(row, bytes + r * BYTES, BYTES);
+    }
     ydl_part_close(part);
     free(info.path);
     free(bytes);
@@ -293,7 +287,9 @@ static void test_every_item_size(void **state)
     assert_status(YDL_OK, ydl_part_open(&info, &build.layout, YDL_ACCESS_MMAP, &part, &build.err),
                   &build.err);
     for (size_t r = 0; r < N; r++) {
-        const uint8_t *row = ydl_part_fixed_rows(part) + r * build.layout.row_bytes;
+        const uint8_t *row;
+        uint64_t n;
+        assert_status(YDL_OK, ydl_part_row(part, r, NULL, &row, &n, &build.err), &build.err);
         for (size_t i = 0; i < COLUMNS; i++)
             assert_memory_equal(row + build.layout.components[i].offset, bytes + r * i, i);
     }

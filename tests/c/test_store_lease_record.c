@@ -190,7 +190,9 @@ static void test_damage_and_wrong_sizes_are_refused(void **state)
     assert_false(ydl_lease_record_parse(bytes, sizeof bytes - 2, &parsed));
     assert_false(ydl_lease_record_parse(bytes, 0, &parsed));
 
-    const char *end = strstr(bytes, "check=") + strlen("check=0123456789abcdef\n");
+    const char *check = memmem(bytes, sizeof bytes, "check=", strlen("check="));
+    assert_non_null(check);
+    const char *end = check + strlen("check=0123456789abcdef\n");
     for (char *at = bytes; at < end; at++) {
         *at ^= 1;
         assert_false(ydl_lease_record_parse(bytes, YDL_LEASE_RECORD_BYTES, &parsed));
@@ -206,7 +208,9 @@ static void test_noise(void **state)
     struct ydl_lease_record record = sample();
     char clean[YDL_LEASE_RECORD_BYTES];
     ydl_lease_record_format(&record, clean);
-    size_t len = (size_t)(strstr(clean, "check=") - clean);
+    const char *check = memmem(clean, sizeof clean, "check=", strlen("check="));
+    assert_non_null(check);
+    size_t len = (size_t)(check - clean);
     for (int i = 0; i < 20000; i++) {
         char bytes[YDL_LEASE_RECORD_BYTES];
         memcpy(bytes, clean, sizeof bytes);
