@@ -21,7 +21,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help
 help: ## list the targets
 	@echo 'usage: make TARGET [PYTHON=python3.x] [ARGS="..."]'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile tests/fuzz/fuzz.mk
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile tests/fuzz/fuzz.mk tests/fault/fault.mk
 
 # ---- what everything stands on ------------------------------------------------------------------
 
@@ -119,6 +119,7 @@ $(foreach sanitizer,asan tsan,$(eval $(call sanitized,$(sanitizer))))
 .SECONDARY:
 
 include tests/fuzz/fuzz.mk
+include tests/fault/fault.mk
 $(FUZZ_TARGETS:%=build/fuzz/%) $(FUZZ_OBJECTS): | build/.packages-fuzz
 
 .PHONY: test-matrix
@@ -131,7 +132,7 @@ test-client: .venv/.ydl ## an unchanged Determined trial, run by Determined
 
 # ---- style --------------------------------------------------------------------------------------
 
-C_FILES = $(sort $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch]))
+C_FILES = $(sort $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] tests/fault/*.[ch]))
 
 .PHONY: lint
 lint: .venv/.lint .venv/.ydl compdb ## ruff, mypy, clang-format and clang-tidy, changing nothing

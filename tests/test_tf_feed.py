@@ -429,16 +429,16 @@ def resident_bytes():
 
 
 def test_100_datasets_leave_nothing_behind(ref_of, tmp_path):
-    image = np.zeros((64, 224, 224, 3), np.uint8)  # 9.6 MB
+    images = np.zeros((32, 224, 224, 3), np.uint8)  # 4.8 MB
     refs = {
-        "fixed": ref_of(Dataset.from_tensor_slices(image), "fixed"),
+        "fixed": ref_of(Dataset.from_tensor_slices(images), "fixed"),
         "varying": ref_of(grown(lambda i: (tf.fill([i, 1000], i), tf.fill([i], "x"))), "varying"),
     }
     assert held_files(tmp_path) == []
 
     def use(turn):
         ref = refs["varying" if turn % 4 == 3 else "fixed"]
-        kwargs = [{}, {"batch_size": 32}, {"batch_size": 32, "repeat": True}, {}][turn % 4]
+        kwargs = [{}, {"batch_size": 16}, {"batch_size": 16, "repeat": True}, {}][turn % 4]
         stream = ref.stream(shuffle=True, shuffle_seed=turn)
         dataset = make_tf_dataset(stream, **kwargs)
         if turn % 3 == 0:

@@ -37,10 +37,10 @@ def elements(dataset):
     return [values(element) for element in dataset]
 
 
-def outcome(make):
-    """The elements of make()'s dataset, or the class of the error that it raises."""
+def outcome(dataset):
+    """Its elements, or the class of the error that it raises."""
     try:
-        return elements(make())
+        return elements(dataset)
     except tf.errors.OpError as error:
         return type(error)
 

@@ -56,6 +56,9 @@ class Reader:
         dtypes: what NumPy arrays of each component get (object for strings).
         verify: "first", "always" or "never". access: "mmap" or "pread".
         """
+    def check(self, first: int, count: int) -> None:
+        """Validates the parts [first, first + count) as far as there are such. CorruptCacheError,
+        UnsupportedError, OSError; CacheReplacedError where one is gone."""
     def read(self, numbers: Sequence[int]) -> list[tuple[Any, ...]]:
         """The records with these numbers: one tuple of components each.
 

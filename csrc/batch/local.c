@@ -16,7 +16,7 @@ struct slot {
     struct ydl_part *part; /* owned; NULL while closed */
     bool opening;          /* by a thread that has let go of the lock */
     size_t views;
-    uint64_t last_view; /* the source's clock at the last view; oldest is closed first */
+    struct slot *older, *newer; /* in the list of idle slots, while open and not viewed */
 };
 
 struct local_source {
@@ -31,7 +31,9 @@ struct local_source {
     pthread_cond_t opened; /* some slot stopped opening */
     /* Under lock: */
     size_t open_count;
-    uint64_t clock; /* counts views */
+    /* Open slots without a view, by the time of their last one: the oldest is closed first. A list,
+       because datasets of 40,000 parts would be searched through at each view. */
+    struct slot *oldest, *newest;
 };
 
 static struct local_source *local_of(struct ydl_source *source)
@@ -55,16 +57,26 @@ static enum ydl_status local_wait(struct ydl_source *source, uint64_t part, uint
     return YDL_OK;
 }
 
+static void leave_idle_locked(struct local_source *local, struct slot *slot)
+{
+    *(slot->older ? &slot->older->newer : &local->oldest) = slot->newer;
+    *(slot->newer ? &slot->newer->older : &local->newest) = slot->older;
+    slot->older = slot->newer = NULL;
+}
+
+static void become_idle_locked(struct local_source *local, struct slot *slot)
+{
+    slot->older = local->newest;
+    *(local->newest ? &local->newest->newer : &local->oldest) = slot;
+    local->newest = slot;
+}
+
 static void close_oldest_locked(struct local_source *local)
 {
-    struct slot *oldest = NULL;
-    for (size_t i = 0; i < local->count; i++) {
-        struct slot *slot = &local->slots[i];
-        if (slot->part && slot->views == 0 && (!oldest || slot->last_view < oldest->last_view))
-            oldest = slot;
-    }
+    struct slot *oldest = local->oldest;
     if (!oldest)
         return; /* all are in use: better one over the limit than a deadlock */
+    leave_idle_locked(local, oldest);
     ydl_part_close(oldest->part);
     oldest->part = NULL;
     local->open_count--;
@@ -94,6 +106,8 @@ static enum ydl_status local_view(struct ydl_source *source, uint64_t part, stru
     pthread_mutex_lock(&local->lock);
     while (slot->opening)
         pthread_cond_wait(&local->opened, &local->lock);
+    if (slot->part && slot->views == 0)
+        leave_idle_locked(local, slot);
     if (!slot->part) {
         slot->opening = true;
         if (local->open_count >= local->max_open)
@@ -113,7 +127,6 @@ static enum ydl_status local_view(struct ydl_source *source, uint64_t part, stru
     }
     if (status == YDL_OK) {
         slot->views++;
-        slot->last_view = ++local->clock;
         *out = slot->part;
     }
     pthread_mutex_unlock(&local->lock);
@@ -124,8 +137,10 @@ static void local_release(struct ydl_source *source, uint64_t part)
 {
     struct local_source *local = local_of(source);
     pthread_mutex_lock(&local->lock);
-    assert(local->slots[part].views > 0);
-    local->slots[part].views--;
+    struct slot *slot = &local->slots[part];
+    assert(slot->views > 0);
+    if (--slot->views == 0)
+        become_idle_locked(local, slot);
     pthread_mutex_unlock(&local->lock);
 }
 

@@ -106,6 +106,20 @@ size_t ydl_reader_part_of(const struct ydl_reader *reader, uint64_t record, size
     return low;
 }
 
+enum ydl_status ydl_reader_check(struct ydl_reader *reader, size_t first, size_t count,
+                                 struct ydl_error *err)
+{
+    struct ydl_source *source = reader->source;
+    enum ydl_status status = YDL_OK;
+    for (size_t i = first; status == YDL_OK && i < reader->part_count && i - first < count; i++) {
+        struct ydl_part *part;
+        status = source->ops->view(source, i, &part, err);
+        if (status == YDL_OK)
+            source->ops->release(source, i);
+    }
+    return status;
+}
+
 uint64_t ydl_reader_mean_record_bytes(const struct ydl_reader *reader)
 {
     return reader->records ? reader->file_bytes / reader->records : 0;

@@ -261,15 +261,41 @@ static PyObject *list_records(const struct py_reader *self, const struct ydl_row
     return list;
 }
 
+/* 0, or -1 with an exception. */
+static int refuse_forked(const struct py_reader *self)
+{
+    struct ydl_error err = {0};
+    if (self->pid == getpid())
+        return 0;
+    ydl_fail(&err, YDL_FORKED, "cannot read with the reader of process %ld in process %ld",
+             (long)self->pid, (long)getpid());
+    ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
+    return -1;
+}
+
+static PyObject *reader_check(struct py_reader *self, PyObject *args)
+{
+    struct ydl_error err = {0};
+    Py_ssize_t first, count;
+    if (!PyArg_ParseTuple(args, "nn:check", &first, &count) || refuse_forked(self) != 0)
+        return NULL;
+    if (first < 0 || count < 0)
+        return PyErr_Format(PyExc_ValueError, "cannot check %zd parts from %zd on", count, first);
+    enum ydl_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = ydl_reader_check(self->reader, (size_t)first, (size_t)count, &err);
+    Py_END_ALLOW_THREADS;
+    if (status != YDL_OK)
+        return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
+    Py_RETURN_NONE;
+}
+
 static PyObject *reader_read(struct py_reader *self, PyObject *sequence)
 {
     const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
     struct ydl_error err = {0};
-    if (self->pid != getpid()) {
-        ydl_fail(&err, YDL_FORKED, "cannot read with the reader of process %ld in process %ld",
-                 (long)self->pid, (long)getpid());
-        return ydl_raise(state, &err);
-    }
+    if (refuse_forked(self) != 0)
+        return NULL;
     Py_ssize_t count;
     uint64_t *numbers = numbers_from_python(sequence, &count);
     if (!numbers)
@@ -315,6 +341,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 }
 
 static PyMethodDef reader_methods[] = {
+    {"check", (PyCFunction)reader_check, METH_VARARGS, NULL},
     {"read", (PyCFunction)reader_read, METH_O, NULL},
     {0},
 };
