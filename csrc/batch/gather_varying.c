@@ -1,13 +1,11 @@
-/* Hands out rows whose size varies, in two passes: measure, copy. Rows that are used in place could
- * change between the two (a file that somebody writes to), so the second keeps to what the first
- * has measured. */
+#include "batch/gather_varying.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
-#include "batch/gather_internal.h"
 
 /* Of one component, over all records of the batch. */
 struct measure {
@@ -45,17 +43,17 @@ static enum ydl_status fail_shape(uint32_t component, const struct ydl_column *c
                     format_shape(other, sizeof other, field->rank, field->dims));
 }
 
-static enum ydl_status measure_rows(struct ydl_gatherer *gatherer, uint64_t n, bool require_uniform,
+static enum ydl_status measure_rows(struct ydl_finder *finder, uint64_t n, bool require_uniform,
                                     struct ydl_batch *batch, struct measure *measures,
                                     struct ydl_error *err)
 {
     for (uint64_t i = 0; i < n; i++) {
-        enum ydl_status status = ydl_row_take_apart(&gatherer->reader->layout, &gatherer->rows[i],
-                                                    gatherer->fields, err);
+        enum ydl_status status =
+            ydl_row_take_apart(&finder->reader->layout, &finder->rows[i], finder->fields, err);
         if (status != YDL_OK)
             return status;
         for (uint32_t c = 0; c < batch->count; c++) {
-            const struct ydl_field *field = &gatherer->fields[c];
+            const struct ydl_field *field = &finder->fields[c];
             struct ydl_column *column = &batch->columns[c];
             struct measure *measure = &measures[c];
             if (i == 0) {
@@ -86,13 +84,12 @@ static bool shape_may_vary(const struct ydl_component *component)
     return component->rank == YDL_RANK_VARIES;
 }
 
-static enum ydl_status take_blocks(struct ydl_gatherer *gatherer, uint64_t n,
-                                   struct ydl_batch *batch, const struct measure *measures,
-                                   struct ydl_error *err)
+static enum ydl_status take_blocks(const struct ydl_layout *layout, struct ydl_pool *pool,
+                                   uint64_t n, struct ydl_batch *batch,
+                                   const struct measure *measures, struct ydl_error *err)
 {
-    struct ydl_pool *pool = gatherer->pool;
     for (uint32_t c = 0; c < batch->count; c++) {
-        const struct ydl_component *component = &gatherer->reader->layout.components[c];
+        const struct ydl_component *component = &layout->components[c];
         const struct measure *measure = &measures[c];
         struct ydl_column *column = &batch->columns[c];
         enum ydl_status status = ydl_pool_take(pool, (size_t)measure->bytes, &column->data, err);
@@ -159,23 +156,23 @@ static enum ydl_status fail_changed(const struct ydl_row *row, struct ydl_error 
     return ydl_fail_at(err, ydl_part_path(row->part));
 }
 
-static enum ydl_status copy_rows(struct ydl_gatherer *gatherer, uint64_t n, struct ydl_batch *batch,
+static enum ydl_status copy_rows(struct ydl_finder *finder, uint64_t n, struct ydl_batch *batch,
                                  const struct measure *measures, struct ydl_error *err)
 {
     for (uint64_t i = 0; i < n; i++) {
-        const struct ydl_row *row = &gatherer->rows[i];
+        const struct ydl_row *row = &finder->rows[i];
         enum ydl_status status =
-            ydl_row_take_apart(&gatherer->reader->layout, row, gatherer->fields, err);
+            ydl_row_take_apart(&finder->reader->layout, row, finder->fields, err);
         if (status != YDL_OK)
             return status;
         for (uint32_t c = 0; c < batch->count; c++)
-            if (!append_field(&batch->columns[c], i, &gatherer->fields[c], &measures[c]))
+            if (!append_field(&batch->columns[c], i, &finder->fields[c], &measures[c]))
                 return fail_changed(row, err);
     }
     for (uint32_t c = 0; c < batch->count; c++)
         if (batch->columns[c].data_bytes != measures[c].bytes ||
             batch->columns[c].elements != measures[c].elements)
-            return fail_changed(&gatherer->rows[n - 1], err);
+            return fail_changed(&finder->rows[n - 1], err);
     return YDL_OK;
 }
 
@@ -188,20 +185,24 @@ static void shape_of_nothing(const struct ydl_component *component, struct ydl_c
         column->dims[d] = component->dims[d] < 0 ? 0 : component->dims[d];
 }
 
-enum ydl_status ydl_gather_varying(struct ydl_gatherer *gatherer, uint64_t n, bool require_uniform,
+enum ydl_status ydl_gather_varying(struct ydl_finder *finder, struct ydl_pool *pool,
+                                   const uint64_t *numbers, uint64_t n, bool require_uniform,
                                    struct ydl_batch *batch, struct ydl_error *err)
 {
+    const struct ydl_layout *layout = &finder->reader->layout;
     struct measure *measures = calloc(batch->count, sizeof *measures);
     if (!measures)
         return ydl_fail_memory(err, "a batch's measures", batch->count * sizeof *measures);
     for (uint32_t c = 0; n == 0 && c < batch->count; c++)
-        shape_of_nothing(&gatherer->reader->layout.components[c], &batch->columns[c]);
+        shape_of_nothing(&layout->components[c], &batch->columns[c]);
 
-    enum ydl_status status = measure_rows(gatherer, n, require_uniform, batch, measures, err);
+    enum ydl_status status = ydl_finder_find(finder, numbers, (size_t)n, err);
     if (status == YDL_OK)
-        status = take_blocks(gatherer, n, batch, measures, err);
+        status = measure_rows(finder, n, require_uniform, batch, measures, err);
     if (status == YDL_OK)
-        status = copy_rows(gatherer, n, batch, measures, err);
+        status = take_blocks(layout, pool, n, batch, measures, err);
+    if (status == YDL_OK)
+        status = copy_rows(finder, n, batch, measures, err);
     free(measures);
     return status;
 }

@@ -25,8 +25,8 @@ struct slot {
 /* A thread that gathers: a worker, or the consumer where there are no workers. */
 struct lane {
     struct ydl_loader *loader;
-    struct ydl_gatherer *gatherer; /* owned */
-    uint64_t *numbers;             /* [batch_records], owned */
+    struct ydl_finder *finder; /* owned */
+    uint64_t *numbers;         /* [batch_records], owned */
     pthread_t thread;
 };
 
@@ -135,8 +135,8 @@ static void *work(void *argument)
         uint64_t ticket = loader->planned++;
         if (status == YDL_OK) {
             pthread_mutex_unlock(&loader->lock);
-            status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform,
-                                &batch, &err);
+            status = ydl_gather(lane->finder, loader->pool, lane->numbers, n,
+                                loader->config.require_uniform, &batch, &err);
             pthread_mutex_lock(&loader->lock);
         }
         struct slot *slot = &loader->slots[ticket % loader->config.depth];
@@ -163,7 +163,7 @@ static enum ydl_status init_lane(struct ydl_loader *loader, struct lane *lane,
     lane->numbers = calloc((size_t)n, sizeof *lane->numbers);
     if (!lane->numbers)
         return ydl_fail_memory(err, "a batch's record numbers", n * sizeof *lane->numbers);
-    return ydl_gatherer_new(loader->reader, loader->pool, &lane->gatherer, err);
+    return ydl_finder_new(loader->reader, &lane->finder, err);
 }
 
 static void init_sync(struct ydl_loader *loader)
@@ -282,12 +282,12 @@ static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **
     uint64_t n = 0;
     enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
     if (status == YDL_OK && out_batch)
-        status = ydl_gather(lane->gatherer, lane->numbers, n, loader->config.require_uniform,
-                            out_batch, err);
+        status = ydl_gather(lane->finder, loader->pool, lane->numbers, n,
+                            loader->config.require_uniform, out_batch, err);
     else if (status == YDL_OK)
-        status = ydl_gather_rows(lane->gatherer, lane->numbers, n, out_rows, err);
+        status = ydl_finder_lend(lane->finder, lane->numbers, n, out_rows, err);
     if (status == YDL_END)
-        ydl_gatherer_release_rows(lane->gatherer);
+        ydl_finder_release(lane->finder);
     else if (status != YDL_OK)
         *last = (struct slot){.ready = true, .status = status, .err = *err};
     if (out_n)
@@ -343,7 +343,7 @@ void ydl_loader_free(struct ydl_loader *loader)
         pthread_join(loader->lanes[i].thread, NULL);
 
     for (unsigned i = 0; loader->lanes && i < lane_count(&loader->config); i++) {
-        ydl_gatherer_free(loader->lanes[i].gatherer);
+        ydl_finder_free(loader->lanes[i].finder);
         free(loader->lanes[i].numbers);
     }
     free(loader->lanes);

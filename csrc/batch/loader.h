@@ -37,7 +37,7 @@ YDL_MUST_CHECK enum ydl_status ydl_loader_new(struct ydl_reader *reader,
 YDL_MUST_CHECK enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
                                                struct ydl_batch **out, struct ydl_error *err);
 
-/* Where config.threads is 0: the next batch as rows instead (see ydl_gather_rows), valid until the
+/* Where config.threads is 0: the next batch as rows instead (see ydl_finder_lend), valid until the
  * next call or ydl_loader_free. YDL_END after the last; an error is final. */
 YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader,
                                                     const struct ydl_row **out_rows,

@@ -41,9 +41,9 @@ ydl_reader_open_local(struct ydl_layout *layout, const struct ydl_part_info *inf
 struct ydl_reader *ydl_reader_acquire(struct ydl_reader *reader);
 void ydl_reader_release(struct ydl_reader *reader); /* NULL-safe; the last one closes the source */
 
-/* Opens, and so validates, the parts [first, first + count) as far as there are such; those that fit
- * the source's bound stay open. Costs 20 to 50 us a part on a local disk, and for varying rows the
- * reading of its index. Errors as of ydl_source_ops.view. */
+/* Opens, and so validates, the parts [first, first + count) as far as there are such; those that
+ * fit the source's bound stay open. Costs 20 to 50 us a part on a local disk, and for varying rows
+ * the reading of its index. Errors as of ydl_source_ops.view. */
 YDL_MUST_CHECK enum ydl_status ydl_reader_check(struct ydl_reader *reader, size_t first,
                                                 size_t count, struct ydl_error *err);
 

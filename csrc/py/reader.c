@@ -5,11 +5,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "batch/pool.h"
-
-/* read() is for looking at records, not for feeding: its buffers need not be kept. */
-enum { READ_POOL_IDLE_BYTES = 1024 * 1024 };
-
 struct part_list {
     struct ydl_part_info *infos; /* [count], owned, paths too */
     Py_ssize_t count;
@@ -183,22 +178,13 @@ static int reader_init(struct py_reader *self, PyObject *args, PyObject *kwargs)
         ydl_layout_clear(&layout);
         goto done;
     }
-    struct ydl_pool *pool = ydl_pool_new(READ_POOL_IDLE_BYTES);
-    if (!pool) {
-        PyErr_NoMemory();
-        ydl_layout_clear(&layout);
-        clear_dtypes(descrs, count);
-        goto done;
-    }
     if (ydl_reader_open_local(&layout, parts.infos, (size_t)parts.count, access, verify,
                               &self->reader, &err) != YDL_OK) {
-        ydl_pool_release(pool);
         clear_dtypes(descrs, count);
         ydl_raise(state, &err);
         goto done;
     }
     self->dtypes = descrs;
-    self->pool = pool;
     self->pid = getpid();
     rc = 0;
 done:
@@ -212,10 +198,8 @@ static void reader_dealloc(struct py_reader *self)
     if (self->reader) {
         clear_dtypes(self->dtypes, self->reader->layout.count);
         /* In a forked child the parent's threads may have held its locks: let the copy go. */
-        if (self->pid == getpid()) {
-            ydl_pool_release(self->pool);
+        if (self->pid == getpid())
             ydl_reader_release(self->reader);
-        }
     }
     type->tp_free(self);
     Py_DECREF(type);
@@ -302,12 +286,12 @@ static PyObject *reader_read(struct py_reader *self, PyObject *sequence)
         return NULL;
 
     enum ydl_status status;
-    struct ydl_gatherer *gatherer = NULL;
+    struct ydl_finder *finder = NULL;
     const struct ydl_row *rows = NULL;
     Py_BEGIN_ALLOW_THREADS;
-    status = ydl_gatherer_new(self->reader, self->pool, &gatherer, &err);
+    status = ydl_finder_new(self->reader, &finder, &err);
     if (status == YDL_OK)
-        status = ydl_gather_rows(gatherer, numbers, (uint64_t)count, &rows, &err);
+        status = ydl_finder_lend(finder, numbers, (uint64_t)count, &rows, &err);
     Py_END_ALLOW_THREADS;
     PyMem_Free(numbers);
     PyObject *list = NULL;
@@ -315,7 +299,7 @@ static PyObject *reader_read(struct py_reader *self, PyObject *sequence)
         list = list_records(self, rows, count);
     else
         ydl_raise(state, &err);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     return list;
 }
 

@@ -43,6 +43,9 @@ static enum ydl_status open_file(struct ydl_part *part, uint64_t bytes, struct y
     struct stat st;
     /* O_NONBLOCK: a FIFO in the file's place would hang here otherwise; regular files ignore it. */
     part->fd = ydl_open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    /* A symbolic link; a socket. */
+    if (part->fd < 0 && (errno == ELOOP || errno == ENXIO))
+        return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path, "is not a regular file");
     if (part->fd < 0)
         return ydl_fail_os(err, errno, part->path, "cannot open part file %s", part->path);
     if (fstat(part->fd, &st) != 0)

@@ -9,15 +9,16 @@ enum { RECORDS = 100, SMALL_PART = 1024 };
 static void gather_and_check(struct open_build *open, const uint64_t *numbers, uint64_t n)
 {
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
-    assert_status(YDL_OK, ydl_gatherer_new(open->reader, open->pool, &gatherer, &err), &err);
+    assert_status(YDL_OK, ydl_finder_new(open->reader, &finder, &err), &err);
     for (int again = 0; again < 2; again++) { /* the second time nothing is left to verify */
-        assert_status(YDL_OK, ydl_gather(gatherer, numbers, n, false, &batch, &err), &err);
+        assert_status(YDL_OK, ydl_gather(finder, open->pool, numbers, n, false, &batch, &err),
+                      &err);
         check_batch(batch, open->make, numbers, n);
         ydl_batch_free(batch);
     }
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
 }
 
 static void test_gathers_any_order(void **state)
@@ -45,16 +46,17 @@ static void test_refuses_a_number_past_the_end(void **state)
     (void)state;
     struct open_build open;
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
     open_build_init(&open, false, RECORDS, 1 << 20, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-    assert_status(YDL_OK, ydl_gatherer_new(open.reader, open.pool, &gatherer, &err), &err);
+    assert_status(YDL_OK, ydl_finder_new(open.reader, &finder, &err), &err);
     const uint64_t numbers[] = {0, RECORDS};
-    assert_status(YDL_INVALID, ydl_gather(gatherer, numbers, 2, false, &batch, &err), &err);
+    assert_status(YDL_INVALID, ydl_gather(finder, open.pool, numbers, 2, false, &batch, &err),
+                  &err);
     assert_non_null(strstr(err.text, "record 100"));
     const uint64_t huge = UINT64_MAX;
-    assert_status(YDL_INVALID, ydl_gather(gatherer, &huge, 1, false, &batch, &err), &err);
-    ydl_gatherer_free(gatherer);
+    assert_status(YDL_INVALID, ydl_gather(finder, open.pool, &huge, 1, false, &batch, &err), &err);
+    ydl_finder_free(finder);
     open_build_clear(&open);
 }
 
@@ -63,23 +65,24 @@ static void test_uniform_batches_refuse_other_shapes(void **state)
     (void)state;
     struct open_build open;
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
     open_build_init(&open, true, RECORDS, SMALL_PART, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-    assert_status(YDL_OK, ydl_gatherer_new(open.reader, open.pool, &gatherer, &err), &err);
+    assert_status(YDL_OK, ydl_finder_new(open.reader, &finder, &err), &err);
 
     const uint64_t differ[] = {1, 2}; /* float32 (1, 2), then (2, 2) */
-    assert_status(YDL_SHAPE_MISMATCH, ydl_gather(gatherer, differ, 2, true, &batch, &err), &err);
+    assert_status(YDL_SHAPE_MISMATCH, ydl_gather(finder, open.pool, differ, 2, true, &batch, &err),
+                  &err);
     assert_string_equal(err.text, "Cannot batch tensors with different shapes in component 1. "
                                   "First element had shape [1,2] and element 1 had shape [2,2].");
 
     const uint64_t same[] = {1, 13, 25}; /* 12 apart: all shapes repeat */
-    assert_status(YDL_OK, ydl_gather(gatherer, same, 3, true, &batch, &err), &err);
+    assert_status(YDL_OK, ydl_gather(finder, open.pool, same, 3, true, &batch, &err), &err);
     check_batch(batch, open.make, same, 3);
     for (uint32_t c = 0; c < batch->count; c++)
         assert_true(batch->columns[c].uniform);
     ydl_batch_free(batch);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     open_build_clear(&open);
 }
 
@@ -102,17 +105,18 @@ static void test_damage_is_found_as_often_as_asked(void **state)
         enum ydl_verify verify = (enum ydl_verify)(kind / 2);
         struct open_build open;
         struct ydl_error err;
-        struct ydl_gatherer *gatherer;
+        struct ydl_finder *finder;
         struct ydl_batch *batch;
         const uint64_t numbers[] = {3, 0, 5};
         open_build_init(&open, kind % 2, RECORDS, 1 << 20, YDL_ACCESS_PREAD, verify);
-        assert_status(YDL_OK, ydl_gatherer_new(open.reader, open.pool, &gatherer, &err), &err);
+        assert_status(YDL_OK, ydl_finder_new(open.reader, &finder, &err), &err);
 
         /* Record 5 has been read before it is damaged; only "always" looks again. */
-        assert_status(YDL_OK, ydl_gather(gatherer, numbers + 2, 1, false, &batch, &err), &err);
+        assert_status(YDL_OK, ydl_gather(finder, open.pool, numbers + 2, 1, false, &batch, &err),
+                      &err);
         ydl_batch_free(batch);
         damage(&open, YDL_HEADER_BYTES + 1); /* in record 0 */
-        enum ydl_status status = ydl_gather(gatherer, numbers, 3, false, &batch, &err);
+        enum ydl_status status = ydl_gather(finder, open.pool, numbers, 3, false, &batch, &err);
         if (verify == YDL_VERIFY_NEVER && status == YDL_OK) {
             ydl_batch_free(batch);
         } else {
@@ -120,10 +124,10 @@ static void test_damage_is_found_as_often_as_asked(void **state)
             assert_non_null(strstr(err.path, "00000.ydl"));
             assert_non_null(strstr(err.text, "record 0"));
         }
-        /* Others are still readable, by the same gatherer. */
-        assert_status(YDL_OK, ydl_gather(gatherer, numbers, 1, false, &batch, &err), &err);
+        /* Others are still readable, by the same finder. */
+        assert_status(YDL_OK, ydl_gather(finder, open.pool, numbers, 1, false, &batch, &err), &err);
         ydl_batch_free(batch);
-        ydl_gatherer_free(gatherer);
+        ydl_finder_free(finder);
         open_build_clear(&open);
     }
 }
@@ -133,17 +137,18 @@ static void test_a_missing_part_is_named(void **state)
     (void)state;
     struct open_build open;
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
     open_build_init(&open, false, RECORDS, SMALL_PART, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_part_info info = build_info(&open.build, 1);
     assert_int_equal(unlink(info.path), 0);
-    assert_status(YDL_OK, ydl_gatherer_new(open.reader, open.pool, &gatherer, &err), &err);
+    assert_status(YDL_OK, ydl_finder_new(open.reader, &finder, &err), &err);
     const uint64_t numbers[] = {0, info.first_record};
-    assert_status(YDL_REPLACED, ydl_gather(gatherer, numbers, 2, false, &batch, &err), &err);
+    assert_status(YDL_REPLACED, ydl_gather(finder, open.pool, numbers, 2, false, &batch, &err),
+                  &err);
     assert_string_equal(err.path, info.path);
     free(info.path);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     open_build_clear(&open);
 }
 

@@ -56,7 +56,7 @@ static void assert_says_cut(const struct target *target, enum ydl_access access,
 }
 
 /* Gathers all records, batch by batch; stops at the first error. */
-static enum ydl_status gather_all(struct target *target, struct ydl_gatherer *gatherer,
+static enum ydl_status gather_all(struct target *target, struct ydl_finder *finder,
                                   struct ydl_error *err)
 {
     for (uint64_t start = 0; start < RECORDS; start += BATCH) {
@@ -64,7 +64,8 @@ static enum ydl_status gather_all(struct target *target, struct ydl_gatherer *ga
         struct ydl_batch *batch;
         for (uint64_t i = 0; i < BATCH; i++)
             numbers[i] = (start + i) * 7 % RECORDS;
-        enum ydl_status status = ydl_gather(gatherer, numbers, BATCH, false, &batch, err);
+        enum ydl_status status =
+            ydl_gather(finder, target->open.pool, numbers, BATCH, false, &batch, err);
         if (status != YDL_OK)
             return status;
         check_batch(batch, target->open.make, numbers, BATCH);
@@ -78,21 +79,20 @@ static void cut_between_gathers(bool varying, enum ydl_access access, enum ydl_v
 {
     struct target target;
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     target_init(&target, varying, access, verify);
     uint64_t left = left_of(target.info.bytes);
-    assert_status(YDL_OK, ydl_gatherer_new(target.open.reader, target.open.pool, &gatherer, &err),
-                  &err);
-    assert_status(YDL_OK, gather_all(&target, gatherer, &err), &err); /* all rows are verified */
+    assert_status(YDL_OK, ydl_finder_new(target.open.reader, &finder, &err), &err);
+    assert_status(YDL_OK, gather_all(&target, finder, &err), &err); /* all rows are verified */
     cut(&target, left);
-    enum ydl_status status = gather_all(&target, gatherer, &err);
+    enum ydl_status status = gather_all(&target, finder, &err);
     /* Without a map, what is missing is found when it is read: rows may all be there still. */
     if (access == YDL_ACCESS_MMAP || status != YDL_OK || left + 4096 < target.info.bytes) {
         assert_status(YDL_CORRUPT_CACHE, status, &err);
         assert_says_cut(&target, access, left, &err);
-        assert_status(YDL_CORRUPT_CACHE, gather_all(&target, gatherer, &err), &err);
+        assert_status(YDL_CORRUPT_CACHE, gather_all(&target, finder, &err), &err);
     }
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     target_clear(&target);
 }
 
@@ -185,24 +185,26 @@ static void test_other_parts(void **state)
     test_handle_cut_maps();
     struct open_build open;
     struct ydl_error err;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
     open_build_init(&open, false, 200, 4096, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-    assert_status(YDL_OK, ydl_gatherer_new(open.reader, open.pool, &gatherer, &err), &err);
+    assert_status(YDL_OK, ydl_finder_new(open.reader, &finder, &err), &err);
     struct ydl_part_info info = build_info(&open.build, 1);
     const uint64_t first[] = {0, 1};
     const uint64_t second[] = {info.first_record};
     const uint64_t both[] = {0, info.first_record};
-    assert_status(YDL_OK, ydl_gather(gatherer, both, 2, false, &batch, &err), &err);
+    assert_status(YDL_OK, ydl_gather(finder, open.pool, both, 2, false, &batch, &err), &err);
     ydl_batch_free(batch);
     assert_int_equal(truncate(info.path, 0), 0);
-    assert_status(YDL_CORRUPT_CACHE, ydl_gather(gatherer, both, 2, false, &batch, &err), &err);
+    assert_status(YDL_CORRUPT_CACHE, ydl_gather(finder, open.pool, both, 2, false, &batch, &err),
+                  &err);
     assert_string_equal(err.path, info.path);
-    assert_status(YDL_CORRUPT_CACHE, ydl_gather(gatherer, second, 1, false, &batch, &err), &err);
-    assert_status(YDL_OK, ydl_gather(gatherer, first, 2, false, &batch, &err), &err);
+    assert_status(YDL_CORRUPT_CACHE, ydl_gather(finder, open.pool, second, 1, false, &batch, &err),
+                  &err);
+    assert_status(YDL_OK, ydl_gather(finder, open.pool, first, 2, false, &batch, &err), &err);
     check_batch(batch, open.make, first, 2);
     ydl_batch_free(batch);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     free(info.path);
     open_build_clear(&open);
 }
@@ -276,14 +278,13 @@ static atomic_uint running;
 static void *race(void *argument)
 {
     struct racer *racer = argument;
-    struct ydl_gatherer *gatherer;
-    if (ydl_gatherer_new(racer->target->open.reader, racer->target->open.pool, &gatherer,
-                         &racer->err) != YDL_OK)
+    struct ydl_finder *finder;
+    if (ydl_finder_new(racer->target->open.reader, &finder, &racer->err) != YDL_OK)
         abort();
     atomic_fetch_add(&running, 1);
-    while (gather_all(racer->target, gatherer, &racer->err) == YDL_OK)
+    while (gather_all(racer->target, finder, &racer->err) == YDL_OK)
         ;
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     return NULL;
 }
 

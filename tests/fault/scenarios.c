@@ -126,16 +126,16 @@ static enum ydl_status run_gather(bool varying, enum ydl_access access,
     enum { N = sizeof numbers / sizeof numbers[0] };
     struct ydl_reader *reader = NULL;
     struct ydl_pool *pool = NULL;
-    struct ydl_gatherer *gatherer = NULL;
+    struct ydl_finder *finder = NULL;
     fault_begin(plan);
     enum ydl_status status = open_reader(varying, access, &reader, err);
     if (status == YDL_OK && !(pool = ydl_pool_new(1 << 20)))
         status = ydl_fail_memory(err, "a pool", 0);
     if (status == YDL_OK)
-        status = ydl_gatherer_new(reader, pool, &gatherer, err);
+        status = ydl_finder_new(reader, &finder, err);
     for (int i = 0; status == YDL_OK && i < 2; i++) {
         struct ydl_batch *batch;
-        status = ydl_gather(gatherer, numbers, N, false, &batch, err);
+        status = ydl_gather(finder, pool, numbers, N, false, &batch, err);
         if (status != YDL_OK)
             break;
         fault_pause();
@@ -143,16 +143,16 @@ static enum ydl_status run_gather(bool varying, enum ydl_access access,
         fault_resume();
         ydl_batch_free(batch);
     }
-    if (gatherer && status != YDL_OK) { /* what failed for a moment works the next time */
+    if (finder && status != YDL_OK) { /* what failed for a moment works the next time */
         struct ydl_batch *batch;
         struct ydl_error later;
         fault_pause();
-        assert_status(YDL_OK, ydl_gather(gatherer, numbers, N, false, &batch, &later), &later);
+        assert_status(YDL_OK, ydl_gather(finder, pool, numbers, N, false, &batch, &later), &later);
         check_batch(batch, varying ? varying_sample : fixed_sample, numbers, N);
         ydl_batch_free(batch);
         fault_resume();
     }
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     if (pool)
         ydl_pool_release(pool);
     ydl_reader_release(reader);

@@ -110,19 +110,19 @@ static void look_at_rows(const struct ydl_part *part, const struct ydl_layout *l
 }
 
 /* Rows that are lent rather than copied. */
-static enum ydl_status touch_rows(struct ydl_gatherer *gatherer, const struct ydl_layout *layout,
+static enum ydl_status touch_rows(struct ydl_finder *finder, const struct ydl_layout *layout,
                                   const uint64_t *numbers, uint64_t n, struct ydl_error *err)
 {
     const struct ydl_row *rows;
     struct ydl_field *fields = calloc(layout->count, sizeof *fields);
     FUZZ_CHECK(fields);
-    enum ydl_status status = ydl_gather_rows(gatherer, numbers, n, &rows, err);
+    enum ydl_status status = ydl_finder_lend(finder, numbers, n, &rows, err);
     for (uint64_t i = 0; status == YDL_OK && i < n; i++) {
         status = ydl_row_take_apart(layout, &rows[i], fields, err);
         if (status == YDL_OK)
             fuzz_touch_fields(layout, fields);
     }
-    ydl_gatherer_release_rows(gatherer);
+    ydl_finder_release(finder);
     free(fields);
     return status;
 }
@@ -134,26 +134,26 @@ static enum ydl_status gather_all(struct ydl_part_info *info, const struct ydl_l
     static uint64_t numbers[64];
     struct ydl_layout own;
     struct ydl_reader *reader = NULL;
-    struct ydl_gatherer *gatherer = NULL;
+    struct ydl_finder *finder = NULL;
     struct ydl_batch *batch = NULL;
     struct ydl_pool *pool = ydl_pool_new(1 << 16);
     FUZZ_CHECK(pool && ydl_layout_copy(layout, &own, err) == YDL_OK);
     enum ydl_status status =
         ydl_reader_open_local(&own, info, 1, access, YDL_VERIFY_NEVER, &reader, err);
     if (status == YDL_OK)
-        status = ydl_gatherer_new(reader, pool, &gatherer, err);
+        status = ydl_finder_new(reader, &finder, err);
     uint64_t n = info->records < 64 ? info->records : 64;
     for (uint64_t i = 0; i < n; i++)
         numbers[i] = n - 1 - i;
     if (status == YDL_OK)
-        status = ydl_gather(gatherer, numbers, n, false, &batch, err);
+        status = ydl_gather(finder, pool, numbers, n, false, &batch, err);
     for (uint32_t c = 0; status == YDL_OK && c < batch->count; c++)
         fuzz_touch(batch->columns[c].data->data, batch->columns[c].data_bytes);
-    if (gatherer) /* one sees what the other sees */
-        FUZZ_CHECK(touch_rows(gatherer, layout, numbers, n, err) == status);
+    if (finder) /* one sees what the other sees */
+        FUZZ_CHECK(touch_rows(finder, layout, numbers, n, err) == status);
     if (status == YDL_OK)
         ydl_batch_free(batch);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     ydl_reader_release(reader);
     ydl_pool_release(pool);
     return status;

@@ -170,17 +170,17 @@ static void read_back(const struct writing *writing, const char *dir, const uint
         numbers[i] = i;
     struct ydl_layout layout;
     struct ydl_reader *reader;
-    struct ydl_gatherer *gatherer;
+    struct ydl_finder *finder;
     struct ydl_batch *batch;
     struct ydl_pool *pool = ydl_pool_new(1 << 16);
     FUZZ_CHECK(pool && ydl_layout_copy(&writing->layout, &layout, &err) == YDL_OK);
     FUZZ_CHECK(ydl_reader_open_local(&layout, infos, count, access, YDL_VERIFY_ALWAYS, &reader,
                                      &err) == YDL_OK);
-    FUZZ_CHECK(ydl_gatherer_new(reader, pool, &gatherer, &err) == YDL_OK);
-    FUZZ_CHECK(ydl_gather(gatherer, numbers, n, false, &batch, &err) == YDL_OK);
+    FUZZ_CHECK(ydl_finder_new(reader, &finder, &err) == YDL_OK);
+    FUZZ_CHECK(ydl_gather(finder, pool, numbers, n, false, &batch, &err) == YDL_OK);
     compare(writing, batch);
     ydl_batch_free(batch);
-    ydl_gatherer_free(gatherer);
+    ydl_finder_free(finder);
     ydl_reader_release(reader);
     ydl_pool_release(pool);
     for (size_t i = 0; i < count; i++)
