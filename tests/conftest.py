@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+import signal
+
 import pytest
 from support import storage_in
+
+
+# A shell that starts this in the background has SIGINT ignored, and so would the children have
+# that the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

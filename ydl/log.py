@@ -9,9 +9,11 @@ as the root logger or the logger `ydl` has a handler, lines go there and nowhere
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import sys
+from typing import Optional, TextIO
 
 logger = logging.getLogger("ydl")
 
@@ -48,7 +50,21 @@ def _threshold() -> int:
 
 
 def _print(text: str) -> None:
-    if sys.stderr is not None:
-        # A closed or full stderr is no reason to end a build.
+    # A closed or full stderr is no reason to end a build.
+    if _is_open(sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             print(f"ydl: {text}", file=sys.stderr, flush=True)
+
+
+def _is_open(stream: Optional[TextIO]) -> bool:
+    """Asked before writing: what a failed write leaves in the buffer fails again when Python ends,
+    and then the exit status is 120."""
+    if stream is None:
+        return False
+    try:
+        os.fstat(stream.fileno())
+    except (AttributeError, io.UnsupportedOperation):
+        return True  # no file at all: a notebook's or a test's stream
+    except (OSError, ValueError):
+        return False
+    return True
