@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
-from support import files_in, run_python
+from support import files_in, run_python, storage_in
 from tf_support import (
     DTYPES,
     STRUCTURES,
@@ -17,6 +19,7 @@ from tf_support import (
     tf,
 )
 
+import ydl
 from ydl.errors import UnsupportedError
 from ydl.schema import Component
 from ydl.tensorflow import make_tf_dataset, open_source, session_config
@@ -162,12 +165,22 @@ def test_a_dataset_made_in_a_graph_is_read_outside(storage):
     assert list(storage.fetch("d", "1").stream()) == [0, 1, 2]
 
 
-def test_decorated_function_inside_a_tf_function(storage):
+def generated_frames():
+    """Functions on the stack that AutoGraph has rewritten."""
+    frame, names = sys._getframe(), []
+    while frame is not None:
+        if "__autograph_generated_file" in frame.f_code.co_filename:
+            names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+@pytest.mark.parametrize("way", ["cacheable", "YogaDL"])
+def test_decorated_function_inside_a_tf_function(tmp_path, way):
     calls = []
 
-    @storage.cacheable("d", "1")
     def make():
-        calls.append(tf.executing_eagerly())
+        calls.append((tf.executing_eagerly(), generated_frames()))
 
         def even_or_zero(i):
             if i % 2 == 0:  # AutoGraph's business, in the user's code
@@ -176,16 +189,26 @@ def test_decorated_function_inside_a_tf_function(storage):
 
         return Dataset.range(6).map(even_or_zero)
 
+    make_ref = storage_in(tmp_path).cacheable("d", "1")(make)
+
+    def from_ref():
+        return make_tf_dataset(make_ref().stream())
+
+    config = {"type": "shared_fs", "container_storage_path": str(tmp_path)}
+    from_helper = ydl.YogaDL(config).cache_train_dataset("d", "1")(make)
+    make_dataset = {"cacheable": from_ref, "YogaDL": from_helper}[way]
+    ours = {"cacheable": ["tf__from_ref", "tf__total"], "YogaDL": ["tf__total"]}[way]
+
     @tf.function
     def total(factor):
         result = tf.constant(0, tf.int64)
-        for record in make_tf_dataset(make().stream()):
+        for record in make_dataset():
             result += record * factor
         return result
 
     assert int(total(tf.constant(10, tf.int64))) == 60
     assert int(total(tf.constant(1, tf.int64))) == 6
-    assert calls == [True]
+    assert calls == [(True, ours)]
 
 
 def test_a_dataset_of_a_traced_function_is_refused():

@@ -6,11 +6,22 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/directory.h"
+
 int ydl_open(const char *path, int flags, mode_t mode)
 {
     int fd;
     do {
         fd = open(path, flags, mode);
+    } while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
+int ydl_openat(int dir_fd, const char *name, int flags, mode_t mode)
+{
+    int fd;
+    do {
+        fd = openat(dir_fd, name, flags, mode);
     } while (fd < 0 && errno == EINTR);
     return fd;
 }
@@ -68,10 +79,11 @@ enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err)
 
 enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err)
 {
-    int fd = ydl_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (fd < 0)
-        return ydl_fail_os(err, errno, path, "cannot open directory %s", path);
-    enum ydl_status status = ydl_fsync(fd, path, err);
+    int fd;
+    enum ydl_status status = ydl_directory_open(path, YDL_DIRECTORY_LIST, &fd, err);
+    if (status != YDL_OK)
+        return status;
+    status = ydl_fsync(fd, path, err);
     close(fd); /* nothing was written through it */
     return status;
 }

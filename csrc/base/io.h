@@ -12,6 +12,7 @@
 
 /* open(2), tried again after a signal (slow devices, FUSE, NFS). -1 with errno, like open. */
 int ydl_open(const char *path, int flags, mode_t mode);
+int ydl_openat(int dir_fd, const char *name, int flags, mode_t mode);
 
 YDL_MUST_CHECK enum ydl_status ydl_write_all(int fd, const void *bytes, size_t n, const char *path,
                                              struct ydl_error *err);

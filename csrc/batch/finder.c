@@ -11,6 +11,8 @@ enum {
     PAGE_BYTES = 4096,
     /* How long one wait for a part that is still on its way may block before it is repeated. */
     WAIT_MS = 1000,
+    /* Of a finder at once: neighbouring rows are often of one part. */
+    MAX_READ_PARTS = 16,
 };
 #define ROW_IN_MAP SIZE_MAX
 
@@ -155,6 +157,17 @@ static enum ydl_status resolve_row(struct ydl_finder *finder, size_t i, uint64_t
     return YDL_OK;
 }
 
+/* Each open part that is read is a descriptor, and a batch may want rows of more parts than the
+ * process may have descriptors. */
+static void let_go_of_read_parts(struct ydl_finder *finder, size_t found, size_t *held_from)
+{
+    if (finder->held_count < MAX_READ_PARTS || ydl_part_is_mapped(finder->rows[found - 1].part))
+        return;
+    ydl_finder_release(finder);
+    for (; *held_from < found; ++*held_from)
+        finder->rows[*held_from].part = NULL;
+}
+
 static void prefetch(const struct ydl_finder *finder, uint64_t record)
 {
     const struct ydl_reader *reader = finder->reader;
@@ -172,10 +185,13 @@ enum ydl_status ydl_finder_find(struct ydl_finder *finder, const uint64_t *numbe
     finder->copies.len = 0;
     enum ydl_status status = reserve_rows(finder, n, err);
     bool looks_up = finder->reader->layout.rows_vary;
+    size_t held_from = 0; /* the rows before have no part */
     for (size_t i = 0; status == YDL_OK && i < n; i++) {
         if (looks_up && i + PREFETCH_ROWS < n)
             prefetch(finder, numbers[i + PREFETCH_ROWS]);
         status = resolve_row(finder, i, numbers[i], err);
+        if (status == YDL_OK)
+            let_go_of_read_parts(finder, i + 1, &held_from);
     }
     if (status != YDL_OK || finder->copies.len == 0)
         return status;
@@ -208,6 +224,11 @@ enum ydl_status ydl_finder_lend(struct ydl_finder *finder, const uint64_t *numbe
     return status;
 }
 
+const char *ydl_row_path(const struct ydl_row *row)
+{
+    return row->part ? ydl_part_path(row->part) : "the dataset's files";
+}
+
 enum ydl_status ydl_row_take_apart(const struct ydl_layout *layout, const struct ydl_row *row,
                                    struct ydl_field *out_fields, struct ydl_error *err)
 {
@@ -215,9 +236,9 @@ enum ydl_status ydl_row_take_apart(const struct ydl_layout *layout, const struct
     if (status != YDL_CORRUPT_RECORD)
         return status;
     struct ydl_error inner = *err; /* the parser knows neither file nor record */
-    if (ydl_part_check_whole(row->part, err) != YDL_OK)
+    if (row->part && ydl_part_check_whole(row->part, err) != YDL_OK)
         return err->status;
     ydl_fail(err, YDL_CORRUPT_RECORD, "record %llu in %s: %.512s", (unsigned long long)row->record,
-             ydl_part_path(row->part), inner.text);
-    return ydl_fail_at(err, ydl_part_path(row->part));
+             ydl_row_path(row), inner.text);
+    return ydl_fail_at(err, ydl_row_path(row));
 }

@@ -19,8 +19,12 @@ struct ydl_row {
     const uint8_t *bytes; /* borrowed: in a map or in the finder's memory */
     uint64_t n;
     uint64_t record;
-    const struct ydl_part *part; /* ask ydl_part_check_whole after copying from bytes */
+    const struct ydl_part *part; /* ask ydl_part_check_whole after copying from bytes. NULL: they
+                                    are a copy, and the part was let go */
 };
+
+/* For error texts. */
+const char *ydl_row_path(const struct ydl_row *row);
 
 struct ydl_finder {
     struct ydl_reader *reader; /* counted */
@@ -42,8 +46,9 @@ YDL_MUST_CHECK enum ydl_status ydl_finder_new(struct ydl_reader *reader, struct 
 void ydl_finder_free(struct ydl_finder *finder); /* NULL-safe */
 
 /* Fills finder->rows with the n rows of these records; YDL_INVALID where a number is not below the
- * reader's records. They stay valid until the next call, and their parts open until
- * ydl_finder_release. */
+ * reader's records. They stay valid until the next call, and mapped parts open until
+ * ydl_finder_release; of parts that are read, whose rows are copied, only a few are open at once.
+ */
 YDL_MUST_CHECK enum ydl_status ydl_finder_find(struct ydl_finder *finder, const uint64_t *numbers,
                                                size_t n, struct ydl_error *err);
 

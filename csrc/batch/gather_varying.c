@@ -152,8 +152,8 @@ static bool append_field(struct ydl_column *column, uint64_t i, const struct ydl
 static enum ydl_status fail_changed(const struct ydl_row *row, struct ydl_error *err)
 {
     ydl_fail(err, YDL_CORRUPT_RECORD, "record %" PRIu64 " in %s changed while it was read",
-             row->record, ydl_part_path(row->part));
-    return ydl_fail_at(err, ydl_part_path(row->part));
+             row->record, ydl_row_path(row));
+    return ydl_fail_at(err, ydl_row_path(row));
 }
 
 static enum ydl_status copy_rows(struct ydl_finder *finder, uint64_t n, struct ydl_batch *batch,

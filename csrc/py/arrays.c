@@ -201,7 +201,7 @@ PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row 
     for (uint32_t c = 0; record && c < layout->count; c++)
         if (put(record, &at, component_of_row(reader->dtypes[c], &fields[c])) != 0)
             Py_CLEAR(record);
-    if (record && ydl_part_check_whole(row->part, &err) != YDL_OK)
+    if (record && row->part && ydl_part_check_whole(row->part, &err) != YDL_OK)
         goto fail;
     return record;
 

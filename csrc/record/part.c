@@ -77,6 +77,26 @@ static bool ends_like_a_part(const struct ydl_part *part)
     return *last == (uint8_t)YDL_TAIL_MAGIC[7];
 }
 
+/* A map cannot tell a disk or server that fails from a file that was cut; reading can. */
+static enum ydl_status read_through(const struct ydl_part *part, struct ydl_error *err)
+{
+    uint8_t *bytes = malloc(VERIFY_BYTES);
+    int fd = ydl_open(part->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+    enum ydl_status status = YDL_OK;
+    if (!bytes)
+        status = ydl_fail_memory(err, "reading a part", VERIFY_BYTES);
+    else if (fd < 0)
+        status = ydl_fail_os(err, errno, part->path, "cannot open part file %s", part->path);
+    for (uint64_t at = 0; status == YDL_OK && at < part->bytes; at += VERIFY_BYTES) {
+        uint64_t n = part->bytes - at < VERIFY_BYTES ? part->bytes - at : VERIFY_BYTES;
+        status = ydl_pread_all(fd, bytes, (size_t)n, at, part->path, err);
+    }
+    if (fd >= 0)
+        close(fd);
+    free(bytes);
+    return status;
+}
+
 enum ydl_status ydl_part_check_whole(const struct ydl_part *part, struct ydl_error *err)
 {
     /* In this order: the first keeps the copy's loads before the second's. */
@@ -89,6 +109,8 @@ enum ydl_status ydl_part_check_whole(const struct ydl_part *part, struct ydl_err
                                " bytes",
                                part->bytes);
     uint64_t now = st.st_size < 0 ? 0 : (uint64_t)st.st_size;
+    if (now >= part->bytes && read_through(part, err) == YDL_OS)
+        return err->status;
     if (now >= part->bytes)
         return ydl_part_refuse(err, YDL_CORRUPT_CACHE, part->path,
                                "could not be read while it was open: either the disk failed, or "

@@ -54,7 +54,8 @@ bool ydl_part_is_mapped(const struct ydl_part *part);
 void ydl_part_prefetch(const struct ydl_part *part, uint64_t row);
 
 /* YDL_CORRUPT_CACHE where the file was cut since it was opened, so that what was read from the map
- * may be wrong. Costs two loads; nothing for parts that are not mapped, whose reads fail. */
+ * may be wrong; YDL_OS where it has all of its bytes, but they cannot be read now. Costs two loads;
+ * nothing for parts that are not mapped, whose reads fail. */
 YDL_MUST_CHECK enum ydl_status ydl_part_check_whole(const struct ydl_part *part,
                                                     struct ydl_error *err);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/io.h"
 
 /* Large enough that a write() costs little beside the copy it makes, and that network file systems
@@ -101,11 +102,19 @@ enum ydl_status ydl_part_writer_begin(struct ydl_part_writer *writer, const char
     enum ydl_status status = ydl_buf_reserve(&writer->pending, PENDING_BYTES + MAX_TAIL_BYTES, err);
     if (status != YDL_OK)
         return status;
+    int dir_fd;
+    status = ydl_directory_open(dir, YDL_DIRECTORY_NAMES, &dir_fd, err);
+    if (status != YDL_OK)
+        return status;
     /* O_EXCL and O_NOFOLLOW: the directory belongs to this build alone, so whatever is there
      * already is somebody's mistake and is not written into. */
-    writer->fd = ydl_open(writer->path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
+    writer->fd = ydl_openat(dir_fd, writer->part.name,
+                            O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int open_errno = errno;
+    close(dir_fd);
     if (writer->fd < 0)
-        return ydl_fail_os(err, errno, writer->path, "cannot create part file %s", writer->path);
+        return ydl_fail_os(err, open_errno, writer->path, "cannot create part file %s",
+                           writer->path);
     return ydl_buf_append(&writer->pending, writer->header, YDL_HEADER_BYTES, err);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/io.h"
 
 enum {
@@ -225,10 +226,8 @@ enum ydl_status ydl_create_file(const char *dir, const char *name, const void *b
     if (!c.path)
         return ydl_fail_memory(err, "a path", strlen(dir) + MAX_NAME);
 
-    c.dir_fd = ydl_open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
-    if (c.dir_fd < 0)
-        status = ydl_fail_os(err, errno, dir, "cannot open directory %s", dir);
-    else
+    status = ydl_directory_open(dir, YDL_DIRECTORY_LIST, &c.dir_fd, err);
+    if (status == YDL_OK)
         status = create(&c, bytes, n, allow_weak, err);
 
     drop_temp(&c);

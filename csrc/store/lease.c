@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/directory.h"
 #include "base/io.h"
 #include "base/thread.h"
 #include "store/create.h"
@@ -251,35 +252,52 @@ static enum ydl_status open_own(struct ydl_lease *lease, struct ydl_error *err)
     return YDL_OK;
 }
 
+/* Our own generation, as if it had not been tried: nobody is to wait for it. */
+static void remove_own(const struct ydl_lease *lease, const char *name)
+{
+    int dir_fd;
+    struct ydl_error err;
+    if (ydl_directory_open(lease->dir, YDL_DIRECTORY_NAMES, &dir_fd, &err) != YDL_OK)
+        return;
+    unlinkat(dir_fd, name, 0);
+    close(dir_fd);
+}
+
 /* For file systems without link: the name comes before the bytes, which a waiter takes for a
  * holder that has not beaten yet. */
-static enum ydl_status create_in_place(struct ydl_lease *lease, const char *path,
+static enum ydl_status create_in_place(struct ydl_lease *lease, const char *name,
                                        struct ydl_error *err)
 {
-    lease->fd = ydl_open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (lease->fd < 0 && errno == EEXIST)
-        return ydl_fail(err, YDL_BUSY, "%s exists already", path);
-    if (lease->fd < 0)
-        return ydl_fail_os(err, errno, path, "cannot create %s", path);
-    enum ydl_status status = write_record(lease, err);
+    int dir_fd;
+    enum ydl_status status = ydl_directory_open(lease->dir, YDL_DIRECTORY_NAMES, &dir_fd, err);
     if (status != YDL_OK)
-        unlink(path); /* nobody is to wait for it */
+        return status;
+    lease->fd = ydl_openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int open_errno = errno;
+    close(dir_fd);
+    if (lease->fd < 0 && open_errno == EEXIST)
+        return ydl_fail(err, YDL_BUSY, "%s/%s exists already", lease->dir, name);
+    if (lease->fd < 0)
+        return ydl_fail_os(err, open_errno, lease->dir, "cannot create %s/%s", lease->dir, name);
+    status = write_record(lease, err);
+    if (status != YDL_OK)
+        remove_own(lease, name);
     return status;
 }
 
 static enum ydl_status create_generation(struct ydl_lease *lease, const char *name,
-                                         const char *path, struct ydl_error *err)
+                                         struct ydl_error *err)
 {
     char bytes[YDL_LEASE_RECORD_BYTES];
     ydl_lease_record_format(&lease->record, bytes);
     enum ydl_status status = ydl_create_file(lease->dir, name, bytes, sizeof bytes, false, err);
     if (status == YDL_UNSUPPORTED)
-        return create_in_place(lease, path, err);
+        return create_in_place(lease, name, err);
     if (status != YDL_OK)
         return status;
     status = open_own(lease, err);
     if (status != YDL_OK && status != YDL_BUSY)
-        unlink(path); /* nobody is to wait for it */
+        remove_own(lease, name);
     return status;
 }
 
@@ -300,14 +318,11 @@ static enum ydl_status take(struct ydl_lease *lease, const struct ydl_lease_sigh
     atomic_store(&lease->progress, 0);
     atomic_store(&lease->lost, false);
     ydl_numbered_name(name, lease->generation, suffix);
-    char *path = ydl_join_path(lease->dir, name);
-    if (!path)
-        return ydl_fail_memory(err, "a path", strlen(lease->dir) + sizeof name);
 
     status = new_record(lease, before, err);
     if (status != YDL_OK)
         goto done;
-    status = create_generation(lease, name, path, err);
+    status = create_generation(lease, name, err);
     if (status != YDL_OK)
         goto done;
     /* A slow waiter may have created a number that others had passed and pruned long ago. */
@@ -317,14 +332,13 @@ static enum ydl_status take(struct ydl_lease *lease, const struct ydl_lease_sigh
     else
         status = start_heartbeat(lease, err);
     if (status != YDL_OK)
-        unlink(path);
+        remove_own(lease, name);
     else
         /* The one before stays: whoever read the listing just now may still look at it. */
         ydl_numbered_prune(lease->dir, suffix, lease->generation - 1);
 done:
     if (status != YDL_OK)
         close_generation(lease);
-    free(path);
     return status;
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/directory.h"
 #include "base/io.h"
 
 enum { DIGITS = 8 };
@@ -36,24 +37,30 @@ bool ydl_numbered_parse(const char *name, const char *suffix, uint64_t *out_numb
     return strcmp(name + DIGITS, suffix) == 0;
 }
 
-static DIR *open_listing(const char *dir)
+static enum ydl_status open_listing(const char *dir, DIR **out, struct ydl_error *err)
 {
-    DIR *listing;
-    do {
-        listing = opendir(dir);
-    } while (!listing && errno == EINTR);
-    return listing;
+    int fd;
+    enum ydl_status status = ydl_directory_open(dir, YDL_DIRECTORY_LIST, &fd, err);
+    if (status != YDL_OK)
+        return status;
+    *out = fdopendir(fd);
+    if (*out)
+        return YDL_OK;
+    status = ydl_fail_os(err, errno, dir, "cannot list directory %s", dir);
+    close(fd);
+    return status;
 }
 
 enum ydl_status ydl_numbered_latest(const char *dir, const char *suffix, uint64_t *out_number,
                                     struct ydl_error *err)
 {
     *out_number = 0;
-    DIR *listing = open_listing(dir);
-    if (!listing && errno == ENOENT)
+    DIR *listing = NULL;
+    enum ydl_status status = open_listing(dir, &listing, err);
+    if (status == YDL_OS && err->sys_errno == ENOENT)
         return YDL_OK;
-    if (!listing)
-        return ydl_fail_os(err, errno, dir, "cannot list directory %s", dir);
+    if (status != YDL_OK)
+        return status;
 
     uint64_t latest = 0;
     const struct dirent *entry;
@@ -88,9 +95,13 @@ enum ydl_status ydl_numbered_open(const char *dir, uint64_t number, const char *
     if (!path)
         return ydl_fail_memory(err, "a path", strlen(dir) + sizeof name);
 
-    enum ydl_status status = YDL_OK;
+    int fd = -1;
+    int dir_fd;
+    enum ydl_status status = ydl_directory_open(dir, YDL_DIRECTORY_NAMES, &dir_fd, err);
+    if (status != YDL_OK)
+        goto done;
     /* O_NONBLOCK: a planted FIFO would keep open waiting for its other end. */
-    int fd = ydl_open(path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    fd = ydl_openat(dir_fd, name, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
     if (fd < 0) {
         /* ELOOP: a symbolic link; ENXIO: a socket, or a FIFO opened for writing; EISDIR: likewise
          * a directory. */
@@ -104,16 +115,20 @@ enum ydl_status ydl_numbered_open(const char *dir, uint64_t number, const char *
         *out_fd = fd;
         fd = -1;
     }
+done:
     if (fd >= 0)
         close(fd);
+    if (dir_fd >= 0)
+        close(dir_fd);
     free(path);
     return status;
 }
 
 void ydl_numbered_prune(const char *dir, const char *suffix, uint64_t below)
 {
-    DIR *listing = open_listing(dir);
-    if (!listing)
+    DIR *listing = NULL;
+    struct ydl_error err;
+    if (open_listing(dir, &listing, &err) != YDL_OK)
         return;
     const struct dirent *entry;
     while ((entry = readdir(listing))) {

@@ -179,9 +179,9 @@ int __wrap_openat(int dir, const char *path, int flags, ...)
     return fails(FAULT_openat) ? -1 : __real_openat(dir, path, flags, mode);
 }
 
-WRAP(DIR *, opendir, (const char *path))
+WRAP(DIR *, fdopendir, (int fd))
 {
-    return fails(FAULT_opendir) ? NULL : __real_opendir(path);
+    return fails(FAULT_fdopendir) ? NULL : __real_fdopendir(fd);
 }
 
 WRAP(struct dirent *, readdir, (DIR * listing))
@@ -283,6 +283,8 @@ long __wrap_syscall(long number, ...)
     for (int i = 0; i < 6; i++)
         a[i] = va_arg(args, long);
     va_end(args);
+    if (number == SYS_openat2 && fails(FAULT_openat2))
+        return -1;
     if (number == SYS_renameat2 && fails(FAULT_renameat2))
         return -1;
     return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);

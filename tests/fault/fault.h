@@ -15,7 +15,8 @@
     X(strdup)                                                                                      \
     X(open)                                                                                        \
     X(openat)                                                                                      \
-    X(opendir)                                                                                     \
+    X(openat2)                                                                                     \
+    X(fdopendir)                                                                                   \
     X(readdir)                                                                                     \
     X(mkdir)                                                                                       \
     X(read)                                                                                        \

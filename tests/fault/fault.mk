@@ -3,8 +3,8 @@
 
 FAULT_SOURCES := $(sort $(wildcard tests/fault/*.c)) tests/c/support.c
 FAULT_OBJECTS := $(FAULT_SOURCES:%.c=build/asan/%.o)
-# The list of FAULT_FUNCTIONS; renameat2 is made through syscall(), and free only counts.
-FAULT_WRAPPED := malloc calloc realloc aligned_alloc strdup free open openat opendir readdir mkdir \
+# The list of FAULT_FUNCTIONS; openat2 and renameat2 are made through syscall(), and free only counts.
+FAULT_WRAPPED := malloc calloc realloc aligned_alloc strdup free open openat fdopendir readdir mkdir \
                  read pread write pwrite fsync fdatasync close mmap fstat fstatat stat linkat \
                  renameat syscall unlink unlinkat getrandom pthread_create
 

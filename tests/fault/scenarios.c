@@ -372,7 +372,8 @@ static enum ydl_status lease_beats(const struct fault_plan *plan, struct ydl_err
  * not be removed, a look that was made to be sure. */
 #define HARMLESS FAULT_close, FAULT_unlinkat, FAULT_fstatat, FAULT_stat
 /* And what only helps to tell for certain that a holder has died; a doubt whether it has. */
-#define LEASE HARMLESS, FAULT_open, FAULT_read, FAULT_fstat, FAULT_opendir, FAULT_readdir
+#define LEASE                                                                                      \
+    HARMLESS, FAULT_open, FAULT_openat2, FAULT_read, FAULT_fstat, FAULT_fdopendir, FAULT_readdir
 
 const struct scenario fault_scenarios[] = {
     {"write fixed-size rows", write_fixed, {HARMLESS, -1}, 0},

@@ -14,7 +14,7 @@ struct scenario {
     enum ydl_status (*run)(const struct fault_plan *plan, struct ydl_error *err);
     /* Calls whose failure need not fail the run (it is YDL_OK, or a doubt decided to the safe
      * side). -1 ends the list. */
-    int tolerated[12];
+    int tolerated[16];
     unsigned max_nth; /* 0: until no call is hit any more; else as far as this, by time */
 };
 

@@ -26,7 +26,8 @@ static const struct way {
     {FAULT_strdup, {ENOMEM}},
     {FAULT_open, {EIO, ENOMEM, EMFILE, ENOSPC, EDQUOT, EINTR}},
     {FAULT_openat, {EIO, ENOSPC, EDQUOT, EINTR}},
-    {FAULT_opendir, {EIO, ENOMEM, EINTR}},
+    {FAULT_openat2, {EIO, ENOMEM, EMFILE, EINTR, ENOSYS}},
+    {FAULT_fdopendir, {EIO, ENOMEM}},
     {FAULT_readdir, {EIO}},
     {FAULT_mkdir, {EIO, ENOSPC, EDQUOT, EINTR}},
     {FAULT_read, {EIO, EINTR, FAULT_SHORT}},
@@ -78,7 +79,8 @@ static bool is_tolerated(const struct scenario *scenario, enum fault_function fu
 static bool must_succeed(const struct fault_plan *plan)
 {
     return plan->error == EINTR || plan->error == FAULT_SHORT ||
-           (plan->function == FAULT_linkat && plan->error == EPERM); /* then it renames */
+           (plan->function == FAULT_linkat && plan->error == EPERM) || /* then it renames */
+           (plan->function == FAULT_openat2 && plan->error == ENOSYS); /* then it walks */
 }
 
 static const char *judge(const struct scenario *scenario, const struct fault_plan *plan,
