@@ -5,7 +5,6 @@ import signal
 import pytest
 from support import storage_in
 
-
 # A shell that starts this in the background has SIGINT ignored, and so would the children have
 # that the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

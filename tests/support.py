@@ -110,3 +110,19 @@ def run_python(code, *args, env=None, timeout=60):
         text=True,
         timeout=timeout,
     )
+
+
+def run_soak(module, *args, timeout=600):
+    """Runs the short form of one of tests/soak/ in a process of its own, and gives what it says."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    path = os.pathsep.join([here, *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-m", f"soak.{module}", *map(str, args)],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 import pytest
-from support import ArraySource
+from support import ArraySource, storage_in
 
 from ydl.schema import TensorNode, TupleNode
 
@@ -63,7 +63,7 @@ def test_c33_epochs_of_records_and_batches(make):
         assert sum(1 for _ in stream) == RECORDS
         assert sum(len(batch[0]) for batch in stream.batches(128)) == RECORDS
 
-    check_growth(step, warm_up=5, count=10)
+    check_growth(step, warm_up=5, count=30)
 
 
 def test_c33_iterators_dropped_half_way(make):
@@ -82,6 +82,37 @@ def test_c33_new_references_and_streams(make):
         assert sum(1 for _ in make().stream().batches(100)) == 20
 
     check_growth(step, warm_up=30, count=300)
+
+
+def test_c33_epochs_of_every_form_leave_no_thread_or_file_behind(storage):
+    """30 epochs of new streams over parts that are mapped, and that are read."""
+    for access in ("mmap", "pread"):
+        other = storage_in(storage._root, access=access, part_bytes=100_000)
+        other.submit(ArraySource(TensorNode("int64", ()), [np.arange(50_000)]), access, "1")
+        ref = other.fetch(access, "1")
+
+        def step(ref=ref):
+            for form, rows in (("records", 100), ("batches", 1000), ("chunks", 1000)):
+                assert sum(1 for _ in ref.stream().iterate(form, rows)) == (
+                    50_000 if form == "records" else 50
+                )
+
+        check_growth(step, warm_up=3, count=30)
+
+
+def test_c33_withdrawn_and_rebuilt_datasets(storage):
+    """What failed leaves as little behind as what did not."""
+    make = storage.cacheable("d", "1")(
+        lambda: ArraySource(TensorNode("int64", ()), [np.arange(1000)])
+    )
+
+    def step():
+        ref = make()
+        directory = os.path.join(ref.directory, "builds", ref.manifest.parts[0].build)
+        os.truncate(os.path.join(directory, "00000.ydl"), 100)
+        assert len(make()) == 1000
+
+    check_growth(step, warm_up=5, count=20)
 
 
 def test_c33_copies_keep_no_files_open(make):

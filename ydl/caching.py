@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
-import socket
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, TypeVar
 
-import ydl
-from ydl import _core, build, fingerprint, log, text
+from ydl import _core, build, collect, fingerprint, log, manifest, text
 from ydl.build import Build, Source
+from ydl.dataref import CachedDataRef
 from ydl.fingerprint import Fingerprint
+from ydl.healing import Finder
 from ydl.manifest import Manifest
 from ydl.progress import Progress
 from ydl.store import LocalStore
@@ -44,26 +41,33 @@ class Maker:
 
 
 class Cached(NamedTuple):
-    manifest: Manifest
+    ref: CachedDataRef
     is_hit: bool  # this call did not build
 
 
-def get_or_build(store: LocalStore, maker: Maker, options: BuildOptions) -> Cached:
-    """The published dataset; where there is none, makes, builds and publishes it, unless somebody
-    else does so first. A dataset that is there is neither locked nor written to.
+def get_or_build(
+    store: LocalStore,
+    maker: Maker,
+    options: BuildOptions,
+    open_ref: Callable[[Manifest], CachedDataRef],
+) -> Cached:
+    """The published dataset; where there is none, or a damaged one, makes, builds and publishes
+    it, unless somebody else does so first. A dataset that is there is neither locked nor written
+    to, but its files are opened and validated.
 
     Raises what the user's function or its dataset raise, unchanged; BuildFailedError,
-    WaitTimeoutError, NestedBuildError.
+    WaitTimeoutError, NestedBuildError; CorruptCacheError where damage cannot be healed.
     """
-    found = store.current()
+    finder = Finder(store, open_ref)
+    found = finder.find()
     if found is not None:
         cached = Cached(found, is_hit=True)
     else:
         check_nested(store)
         store.create_directories()
-        cached = _wait_or_build(store, maker, options)
+        cached = _Caller(store, maker, options, finder, open_ref).wait_or_build()
     if cached.is_hit:
-        _tell_differences(store, maker, cached.manifest)
+        _tell_differences(store, maker, cached.ref.manifest)
     return cached
 
 
@@ -83,6 +87,7 @@ def submit(
         while True:
             entry = _entry(store, store.latest_number() + 1, built)
             if _publish(store, entry, built):
+                collect.after_publication(store, holds_lease=False)
                 return entry
 
     return _outside_graph(run)
@@ -97,22 +102,62 @@ def describe(found: Manifest, directory: str) -> str:
     )
 
 
-def _wait_or_build(store: LocalStore, maker: Maker, options: BuildOptions) -> Cached:
-    lease = store.lease(options.lease_ttl_s)
-    try:
-        found = Waiter(store, lease, options.wait_timeout_s).wait()
-        if found is not None:
-            cached = Cached(found, is_hit=True)
-        else:
-            with mark_building(store):
-                cached = _outside_graph(
-                    functools.partial(_build, store, maker, options, lease.set_progress)
-                )
-    except BaseException as error:
-        _release(lease, failure=f"{type(error).__name__}: {error}")
-        raise
-    _release(lease)
-    return cached
+@dataclass(frozen=True)
+class _Caller:
+    """One call that found nothing it could use."""
+
+    store: LocalStore
+    maker: Maker
+    options: BuildOptions
+    finder: Finder
+    open_ref: Callable[[Manifest], CachedDataRef]
+
+    def wait_or_build(self) -> Cached:
+        lease = self.store.lease(self.options.lease_ttl_s)
+        try:
+            waiter = Waiter(self.store, lease, self.options.wait_timeout_s, self.finder.find)
+            found = waiter.wait()
+            if found is not None:
+                cached = Cached(found, is_hit=True)
+            else:
+                with mark_building(self.store):
+                    cached = _outside_graph(lambda: self._build(lease.set_progress))
+        except BaseException as error:
+            _release(lease, failure=f"{type(error).__name__}: {error}")
+            raise
+        if not cached.is_hit:
+            collect.after_publication(self.store, holds_lease=True)
+        _release(lease)
+        return cached
+
+    def _build(self, on_records: Callable[[int], None]) -> Cached:
+        store, maker = self.store, self.maker
+        # Before the source is read: whoever publishes from now on is met at this number.
+        number = store.latest_number() + 1
+        origin = fingerprint.of_function(maker.function)
+        log.info("%s (by %s, into %s)", maker.announcement, origin, store.directory)
+        if store.has_yogadl_cache():
+            log.info(
+                "there is a cache of %s made by yogadl, which ydl does not read, as its pickles "
+                "run code: building anew beside it",
+                store.name,
+            )
+        # Opened before anything is written: it refuses what cannot be cached.
+        source = maker.open_source(maker.make())
+        built = _write(store, source, self.options.part_bytes, on_records)
+        entry = _entry(store, number, built, origin, maker.per_slot_batch_size)
+        if _publish(store, entry, built):
+            return Cached(self.open_ref(entry), is_hit=False)
+
+        # This process was taken for dead, and somebody else was faster.
+        store.remove_build(built.uuid)
+        winner = self.finder.find()
+        if winner is None:
+            raise RuntimeError(
+                f"while this process built {store.name}, another one published entry {number} in "
+                f"{store.directory} and withdrew it: start again"
+            )
+        return Cached(winner, is_hit=True)
 
 
 def _release(lease: _core.Lease, failure: Optional[str] = None) -> None:
@@ -122,36 +167,6 @@ def _release(lease: _core.Lease, failure: Optional[str] = None) -> None:
         lease.release(failure)
     except Exception as error:
         log.debug("could not release a lease: %s", error)
-
-
-def _build(
-    store: LocalStore, maker: Maker, options: BuildOptions, on_records: Callable[[int], None]
-) -> Cached:
-    number = store.latest_number() + 1
-    origin = fingerprint.of_function(maker.function)
-    log.info("%s (by %s, into %s)", maker.announcement, origin, store.directory)
-    if store.has_yogadl_cache():
-        log.info(
-            "there is a cache of %s made by yogadl, which ydl does not read, as its pickles run "
-            "code: building anew beside it",
-            store.name,
-        )
-    # Opened before anything is written: it refuses what cannot be cached.
-    source = maker.open_source(maker.make())
-    built = _write(store, source, options.part_bytes, on_records)
-    entry = _entry(store, number, built, origin, maker.per_slot_batch_size)
-    if _publish(store, entry, built):
-        return Cached(entry, is_hit=False)
-
-    # This process was taken for dead, and somebody else was faster.
-    store.remove_build(built.uuid)
-    winner = store.current()
-    if winner is None:
-        raise RuntimeError(
-            f"while this process built {store.name}, another one published entry {number} in "
-            f"{store.directory} and withdrew it: start again"
-        )
-    return Cached(winner, is_hit=True)
 
 
 def _write(
@@ -188,22 +203,36 @@ def _entry(
         parts=built.parts,
         source=origin,
         per_slot_batch_size=per_slot_batch_size,
-        writer=f"ydl {ydl.__version__}, Python {platform.python_version()}",
-        host=socket.gethostname(),
-        time=int(time.time()),
+        **manifest.made_here(),
     )
 
 
 def _publish(store: LocalStore, entry: Manifest, built: Build) -> bool:
     """False where the entry's number is taken. After an error the build's files go, unless it is
-    possible that they were published all the same."""
+    possible that they were published all the same.
+
+    No entry names files that are not there, although a builder may be paused anywhere while
+    somebody collects what looks abandoned (collect.py). The writer has just read all files back by
+    their names, so that they were there. The collector renames the build's directory first, looks
+    at the log again and puts the directory back where an entry names it by then. So whatever the
+    order of the two, either the collector sees the entry, or the look below sees no directory.
+    """
     pid = os.getpid()
     try:
-        return store.publish(entry)
+        is_published = store.publish(entry)
     except BaseException:
         if os.getpid() == pid and store.is_certainly_unpublished(entry.number, built.uuid):
             store.remove_build(built.uuid)
         raise
+    if is_published and not store.has_build(built.uuid):
+        reason = "its files were collected while its builder was about to publish it"
+        store.withdraw(entry.number, reason)
+        raise RuntimeError(
+            f"entry {entry.number} of {store.directory} was published and withdrawn again: "
+            f"{reason}, as if that had been abandoned. Was this process paused for long, or is "
+            "somebody running `ydl gc` with a short --grace? Start again"
+        )
+    return is_published
 
 
 def _tell_differences(store: LocalStore, maker: Maker, found: Manifest) -> None:

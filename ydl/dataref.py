@@ -9,12 +9,15 @@ from typing import Any, Optional
 
 from ydl import arguments, log, text
 from ydl.epochs import EpochCounter
-from ydl.errors import NotCachedError
+from ydl.errors import CorruptCacheError, NotCachedError
 from ydl.handle import DatasetFiles, Handle
 from ydl.manifest import Manifest
 from ydl.shard import Order, ShardReader
 from ydl.store import LocalStore
 from ydl.stream import RecordStream, Stream
+
+# Validated between two looks at signals: some 0.1 s where each part takes a few round trips.
+_CHECK_PARTS = 64
 
 
 class DataRef(metaclass=abc.ABCMeta):
@@ -45,10 +48,18 @@ class CachedDataRef(DataRef):
     """A dataset that ydl has stored. Opens its files when they are first read from, and again in
     a forked child. Pickles and copies."""
 
-    def __init__(self, store: LocalStore, manifest: Manifest, *, verify: str, access: str) -> None:
+    def __init__(
+        self,
+        store: LocalStore,
+        manifest: Manifest,
+        *,
+        verify: str,
+        access: str,
+        is_rebuildable: bool = False,
+    ) -> None:
         if manifest.schema is None:
             raise NotCachedError(f"{store.name} was removed from {store.directory}")
-        files = DatasetFiles(store, manifest, manifest.schema, verify, access)
+        files = DatasetFiles(store, manifest, manifest.schema, verify, access, is_rebuildable)
         self._handle = Handle(files)
 
     @property
@@ -62,6 +73,16 @@ class CachedDataRef(DataRef):
 
     def __len__(self) -> int:
         return self.manifest.records
+
+    def check(self) -> None:
+        """Opens and validates all files, but not the records in them.
+
+        CorruptCacheError where one is damaged, CacheReplacedError where one is gone, OSError where
+        it cannot be read.
+        """
+        reader = self._handle.reader()
+        for first in range(0, len(self.manifest.parts), _CHECK_PARTS):
+            reader.check(first, _CHECK_PARTS)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._handle.files.store.name}, {len(self)} records>"
@@ -127,7 +148,11 @@ class CachedDataRef(DataRef):
                     f"{len(self)} records"
                 )
             wanted.append(number)
-        records = self._handle.reader().read(wanted)
+        try:
+            records = self._handle.reader().read(wanted)
+        except CorruptCacheError as error:
+            self._handle.files.note_damage(error)
+            raise
         return list(map(self._handle.files.schema.packer(), records))
 
     def _warn_of_empty_shards(self, order: Order) -> None:

@@ -31,6 +31,11 @@ class CacheReplacedError(StoredFileError):
     """The part that an open stream wants next was replaced and removed meanwhile."""
 
 
+class SharedDirectoryError(StoredFileError):
+    """The file system keeps two datasets' directories, whose names differ in case or in Unicode's
+    forms, as one."""
+
+
 class NotCachedError(YdlError, FileNotFoundError):
     """`fetch` found no published dataset under this id and version."""
 

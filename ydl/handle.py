@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional, Union
 
 from ydl import _core
+from ydl.errors import CorruptCacheError
 from ydl.manifest import Manifest
 from ydl.schema import Schema
 from ydl.store import LocalStore
@@ -27,9 +28,12 @@ class DatasetFiles:
     schema: Schema
     verify: str
     access: str
+    # Where the dataset is damaged, somebody's call can build it anew.
+    is_rebuildable: bool
 
     def open(self) -> _core.Reader:
         """Opens no file yet: the core opens parts when it first reads from them."""
+        self.store.check_builds({part.build for part in self.manifest.parts})
         parts = []
         first_record = 0
         for part in self.manifest.parts:
@@ -40,6 +44,31 @@ class DatasetFiles:
         components = [(component.dtype, component.shape) for component in self.schema.components]
         dtypes = self.schema.numpy_dtypes()
         return _core.Reader(parts, components, dtypes, self.verify, self.access)
+
+    def note_damage(self, error: CorruptCacheError) -> None:
+        """Withdraws the dataset, in which a reader met `error`, where that is right and possible,
+        and completes the error's text by what to do now."""
+        error.args = (f"{error}. {self._withdraw(str(error))}",)
+
+    def _withdraw(self, reason: str) -> str:
+        store, number = self.store, self.manifest.number
+        if not self.is_rebuildable:
+            return f"The records around it can be read; to replace {store.name}, submit it again"
+        anew = "call the cached function again, which builds it anew"
+        try:
+            # Not by the number alone: the directory may have been removed and filled again.
+            if store.latest() != self.manifest or not store.withdraw(number, reason):
+                return (
+                    f"{store.name} was replaced meanwhile: call the cached function (or fetch) "
+                    "again"
+                )
+        except Exception as error:
+            return (
+                f"{store.name} stays published, because it cannot be withdrawn from here "
+                f"({error}): remove {store.directory}, or read it where that is writable; then "
+                f"{anew}"
+            )
+        return f"{store.name} is withdrawn by entry {number + 1} of {store.directory}: {anew}"
 
 
 class Handle:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 import numpy as np
 
 from ydl import caching, log, storage
+from ydl.autograph import called_as_is
 from ydl.dataref import CachedDataRef
 from ydl.schema import RaggedValue, SparseValue
 from ydl.storage.base import DEFAULT_PART_BYTES, CachingStorage
@@ -174,6 +175,7 @@ class YogaDL:
         self.storage.check_id(dataset_id, dataset_version)
 
         def decorator(function: Callable[..., Any]) -> Callable[..., tf.data.Dataset]:
+            @called_as_is
             @functools.wraps(function)
             def make_dataset(*args: Any, **kwargs: Any) -> tf.data.Dataset:
                 ref, is_hit = self.storage.get_or_build(

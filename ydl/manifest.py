@@ -8,11 +8,15 @@ names of files are names that ydl itself would give.
 from __future__ import annotations
 
 import json
+import platform
 import re
+import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Optional
 
+import ydl
 from ydl import _core
 from ydl.errors import CorruptCacheError, UnsupportedError
 from ydl.fingerprint import Fingerprint
@@ -21,8 +25,9 @@ from ydl.schema import Schema
 FORMAT = 1
 # 40,000 parts need 5 MB; a file larger than this is none of ours.
 MAX_BYTES = 256 * 2**20
+MAX_NUMBER = 99_999_999  # of an entry: eight digits
 _MAX_COUNT = 2**63 - 1
-_MAX_TEXT = 4096
+MAX_TEXT = 4096
 
 _BUILD = re.compile(r"[0-9a-f]{32}")
 _PART_NAME = re.compile(r"[0-9]{5,9}\.ydl")
@@ -75,6 +80,15 @@ class Manifest:
     def mean_record_bytes(self) -> int:
         """In the files, overhead included; 0 for an empty dataset."""
         return self.total_bytes // self.records if self.records else 0
+
+
+def made_here() -> dict[str, Any]:
+    """The fields of an entry that say which program made it, where and when."""
+    return {
+        "writer": f"ydl {ydl.__version__}, Python {platform.python_version()}",
+        "host": socket.gethostname(),
+        "time": int(time.time()),
+    }
 
 
 def to_bytes(manifest: Manifest) -> bytes:
@@ -205,7 +219,7 @@ class _Fields:
     def optional_integer(self, key: str) -> Optional[int]:
         return None if self._value.get(key) is None else self.integer(key)
 
-    def text(self, key: str, max_chars: int = _MAX_TEXT) -> str:
+    def text(self, key: str, max_chars: int = MAX_TEXT) -> str:
         return str(self._get(key, lambda v: isinstance(v, str) and len(v) <= max_chars))
 
     def matching(self, key: str, pattern: re.Pattern[str]) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ydl import _core
 from ydl.epochs import EpochCounter, Position
+from ydl.errors import CorruptCacheError
 from ydl.handle import AnyHandle
 from ydl.schema import Schema
 
@@ -96,6 +97,9 @@ class ShardReader:
             unserved = self.records - loader.position if loader.epoch == start.epoch else 0
             if not endless and unserved >= (batch_records if drop_remainder else 1):
                 self.epochs.leave(Position(loader.epoch, loader.position))
+            raise
+        except CorruptCacheError as error:
+            self._handle.files.note_damage(error)
             raise
         finally:
             loader.close()

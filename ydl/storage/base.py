@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from ydl import caching, log
+from ydl.autograph import called_as_is
 from ydl.build import Source
 from ydl.dataref import CachedDataRef, DataRef
 
@@ -72,13 +73,18 @@ class CachingStorage(Storage):
         under this id and version; processes that do so together call it once and wait for each
         other. Only id and version choose a dataset: the function's arguments and code do not.
 
+        What is stored is validated, but for its records, which are when they are read. Where it is
+        damaged, that is logged, and it is built anew. An OSError is no damage: it is raised.
+
         Raises what the function or its dataset raise, unchanged; NestedBuildError where the
         function asks for the dataset it makes; BuildFailedError where the builds of others failed
-        while this process waited; WaitTimeoutError after `wait_timeout_s`.
+        while this process waited; WaitTimeoutError after `wait_timeout_s`; CorruptCacheError where
+        damage cannot be healed; UnsupportedError where a newer ydl has stored it.
         """
         self.check_id(dataset_id, dataset_version)
 
         def decorator(function: Callable[..., Any]) -> Callable[..., CachedDataRef]:
+            @called_as_is
             @functools.wraps(function)
             def make_ref(*args: Any, **kwargs: Any) -> CachedDataRef:
                 ref, is_hit = self.get_or_build(

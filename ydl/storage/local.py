@@ -8,10 +8,11 @@ import pathlib
 from collections.abc import Callable
 from typing import Any, Optional, Union
 
-from ydl import _core, arguments, caching
+from ydl import _core, arguments, caching, text
 from ydl.caching import BuildOptions, Maker
 from ydl.dataref import CachedDataRef
 from ydl.errors import NotCachedError
+from ydl.manifest import Manifest
 from ydl.storage.base import (
     DEFAULT_PART_BYTES,
     CacheResult,
@@ -83,15 +84,23 @@ class LFSStorage(CachingStorage):
         caching.submit(store, data, self._open_source, self._configurations.part_bytes)
 
     def fetch(self, dataset_id: str, dataset_version: str) -> CachedDataRef:
-        """NotCachedError where nothing is stored under this id and version."""
+        """NotCachedError where nothing is stored under this id and version; CorruptCacheError where
+        what says so is damaged. Builds nothing, and opens no file before it is read."""
         store = self._store(dataset_id, dataset_version)
-        found = store.current()
+        found = store.latest()
         if found is None:
             raise NotCachedError(
                 f"{store.name} is not cached in {self._root}: build it with submit() or a "
                 "cacheable() function first"
             )
-        return self._ref(store, found)
+        if found.is_tombstone:
+            raise NotCachedError(
+                f"{store.name} is cached no longer in {self._root}: it was withdrawn "
+                f"{text.local_time(found.time)} on {text.printable(found.host)} "
+                f"({text.printable(found.reason)}). Build it anew with submit() or its "
+                "cacheable() function"
+            )
+        return self._ref(store, is_rebuildable=found.source is not None, manifest=found)
 
     def get_or_build(
         self,
@@ -118,8 +127,8 @@ class LFSStorage(CachingStorage):
             wait_timeout_s=self._configurations.wait_timeout_s,
             lease_ttl_s=self._configurations.lease_ttl_s,
         )
-        manifest, is_hit = caching.get_or_build(store, maker, options)
-        return CacheResult(self._ref(store, manifest), is_hit)
+        open_ref = functools.partial(self._ref, store, True)
+        return CacheResult(*caching.get_or_build(store, maker, options, open_ref))
 
     def check_id(self, dataset_id: str, dataset_version: str) -> None:
         self._store(dataset_id, dataset_version)
@@ -135,13 +144,14 @@ class LFSStorage(CachingStorage):
     def _open_source(self, data: Submittable) -> Any:
         return open_source(data, self._tensorflow_config)
 
-    def _ref(self, store: LocalStore, manifest: Any) -> CachedDataRef:
+    def _ref(self, store: LocalStore, is_rebuildable: bool, manifest: Manifest) -> CachedDataRef:
         access = self._configurations.access
         return CachedDataRef(
             store,
             manifest,
             verify=self._configurations.verify,
             access=choose_access(store.directory) if access == "auto" else access,
+            is_rebuildable=is_rebuildable,
         )
 
 
