@@ -21,7 +21,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help
 help: ## list the targets
 	@echo 'usage: make TARGET [PYTHON=python3.x] [ARGS="..."]'
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile tests/fuzz/fuzz.mk tests/fault/fault.mk
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # ---- what everything stands on ------------------------------------------------------------------
 
@@ -120,6 +120,7 @@ $(foreach sanitizer,asan tsan,$(eval $(call sanitized,$(sanitizer))))
 
 include tests/fuzz/fuzz.mk
 include tests/fault/fault.mk
+include tests/soak/soak.mk
 $(FUZZ_TARGETS:%=build/fuzz/%) $(FUZZ_OBJECTS): | build/.packages-fuzz
 
 .PHONY: test-matrix
