@@ -283,3 +283,18 @@ def test_c21_a_killed_holder(tmp_path):
     assert len(storage_in(tmp_path).cacheable("d", "1")(lambda: numbers(3))()) == 3
     assert time.monotonic() - start < SOON_S
     assert len([path for path in files_in(tmp_path) if path.endswith(".json")]) == 1
+
+
+def test_what_is_published_between_the_last_look_and_the_build_is_adopted(tmp_path, monkeypatch):
+    storage = storage_in(tmp_path)
+    wait = turn.Waiter.wait
+
+    def wait_and_pause(self):
+        found = wait(self)
+        assert found is None
+        storage_in(tmp_path).submit(numbers(5), "d", "1")  # while this process is paused
+        return found
+
+    monkeypatch.setattr(turn.Waiter, "wait", wait_and_pause)
+    assert len(storage.cacheable("d", "1")(lambda: numbers(3))()) == 5
+    assert len(storage.fetch("d", "1")) == 5

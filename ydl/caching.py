@@ -132,8 +132,7 @@ class _Caller:
 
     def _build(self, on_records: Callable[[int], None]) -> Cached:
         store, maker = self.store, self.maker
-        # Before the source is read: whoever publishes from now on is met at this number.
-        number = store.latest_number() + 1
+        number = self.finder.number + 1
         origin = fingerprint.of_function(maker.function)
         log.info("%s (by %s, into %s)", maker.announcement, origin, store.directory)
         if store.has_yogadl_cache():

@@ -189,7 +189,12 @@ class _Collector:
             os.rename(name, gone, src_dir_fd=fd, dst_dir_fd=fd)
         except FileNotFoundError:
             return False  # another collector was faster
-        # Only now, with the files out of reach: see the module's docstring.
+        # Only now, with the files out of reach: see the module's docstring. Flushed, since an entry
+        # that a power loss takes back would make an earlier one, which may name this build, the
+        # last again.
+        with self._open("manifests") as manifests:
+            if manifests is not None:
+                beneath.flush(manifests)
         if name in self._last_builds():
             os.rename(gone, name, src_dir_fd=fd, dst_dir_fd=fd)
             return False

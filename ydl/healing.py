@@ -30,6 +30,9 @@ class Finder:
         self._store = store
         self._open_ref = open_ref
         self._has_healed = False
+        # The log's last entry at the last look; 0: none. What is built because that look found
+        # nothing is entry `number` + 1: whoever published since then is met there.
+        self.number = 0
 
     def find(self) -> Optional[CachedDataRef]:
         """None where there is none, or no longer any: a damaged one is withdrawn, with a warning.
@@ -38,7 +41,7 @@ class Finder:
         """
         looks = 0
         while True:
-            number = self._store.latest_number()
+            self.number = number = self._store.latest_number()
             if number == 0:
                 return None
             try:
