@@ -173,6 +173,9 @@ static void prefetch(const struct ydl_finder *finder, uint64_t record)
     const struct ydl_reader *reader = finder->reader;
     if (record >= reader->records)
         return;
+    /* Rows of a fixed size that nobody checks are only pointed to here. */
+    if (!reader->layout.rows_vary && !ydl_reader_must_verify(reader, record))
+        return;
     size_t part = ydl_reader_part_of(reader, record, finder->near);
     if (finder->held[part])
         ydl_part_prefetch(finder->held[part],
@@ -184,10 +187,9 @@ enum ydl_status ydl_finder_find(struct ydl_finder *finder, const uint64_t *numbe
 {
     finder->copies.len = 0;
     enum ydl_status status = reserve_rows(finder, n, err);
-    bool looks_up = finder->reader->layout.rows_vary;
     size_t held_from = 0; /* the rows before have no part */
     for (size_t i = 0; status == YDL_OK && i < n; i++) {
-        if (looks_up && i + PREFETCH_ROWS < n)
+        if (i + PREFETCH_ROWS < n)
             prefetch(finder, numbers[i + PREFETCH_ROWS]);
         status = resolve_row(finder, i, numbers[i], err);
         if (status == YDL_OK)

@@ -50,7 +50,7 @@ const char *ydl_part_path(const struct ydl_part *part);
 
 bool ydl_part_is_mapped(const struct ydl_part *part);
 
-/* Asks the memory for what ydl_part_row will look up for this row. */
+/* Asks the memory for what is read first of this row: its index entry, or its beginning. */
 void ydl_part_prefetch(const struct ydl_part *part, uint64_t row);
 
 /* YDL_CORRUPT_CACHE where the file was cut since it was opened, so that what was read from the map
