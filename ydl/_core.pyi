@@ -71,6 +71,7 @@ class Loader:
 
     form: "records": each item is a record's tuple of components, as Reader.read gives them; they
     are made in the consumer's thread, batch_records at a time.
+    "values": of a dataset with one component: as "records", but that component without a tuple.
     "batches": each item is a tuple with one array [n, ...] per component (object arrays of bytes
     for strings); records whose shapes differ raise ShapeMismatchError.
     "chunks": as "batches", but a component whose shape the dataset lets vary gives four arrays

@@ -14,7 +14,7 @@ from ydl import _core
 from ydl.epochs import EpochCounter, Position
 from ydl.errors import CorruptCacheError
 from ydl.handle import AnyHandle
-from ydl.schema import Schema
+from ydl.schema import Schema, TensorNode
 
 # Records that are handed out one by one are gathered this many bytes at a time: large enough that
 # a gather's fixed cost vanishes, small enough to stay in a core's cache.
@@ -73,6 +73,8 @@ class ShardReader:
         """The next epoch's records, nested like the dataset's elements."""
         mean = max(self.mean_record_bytes, 1)
         rows = min(max(_RECORD_CHUNK_BYTES // mean, 1), _RECORD_CHUNK_MAX)
+        if isinstance(self.schema.root, TensorNode):
+            return self.iterate("values", rows)
         pack = None if self.schema.is_flat_tuple else self.schema.packer()
         return self.iterate("records", rows, pack=pack)
 
@@ -125,6 +127,6 @@ class ShardReader:
 
 
 def _prefetch_threads(form: str) -> int:
-    if form == "records":
+    if form in ("records", "values"):
         return 0  # made in the consumer's thread: handing them over costs more than copying them
     return min(len(os.sched_getaffinity(0)), _MAX_THREADS)

@@ -188,19 +188,26 @@ static PyObject *component_of_row(PyArray_Descr *dtype, const struct ydl_field *
     return array;
 }
 
-PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row *row,
-                           struct ydl_field *fields)
+static PyObject *tuple_of_fields(const struct py_reader *reader, const struct ydl_field *fields)
 {
-    const struct ydl_layout *layout = &reader->reader->layout;
-    struct ydl_error err;
-    PyObject *record = NULL;
-    if (ydl_row_take_apart(layout, row, fields, &err) != YDL_OK)
-        goto fail;
-    record = PyTuple_New(layout->count);
+    uint32_t count = reader->reader->layout.count;
+    PyObject *record = PyTuple_New(count);
     Py_ssize_t at = 0;
-    for (uint32_t c = 0; record && c < layout->count; c++)
+    for (uint32_t c = 0; record && c < count; c++)
         if (put(record, &at, component_of_row(reader->dtypes[c], &fields[c])) != 0)
             Py_CLEAR(record);
+    return record;
+}
+
+static PyObject *record_of_row(const struct py_reader *reader, const struct ydl_row *row,
+                               struct ydl_field *fields, bool bare)
+{
+    struct ydl_error err;
+    PyObject *record = NULL;
+    if (ydl_row_take_apart(&reader->reader->layout, row, fields, &err) != YDL_OK)
+        goto fail;
+    record = bare ? component_of_row(reader->dtypes[0], &fields[0])
+                  : tuple_of_fields(reader, fields);
     if (record && row->part && ydl_part_check_whole(row->part, &err) != YDL_OK)
         goto fail;
     return record;
@@ -208,4 +215,16 @@ PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row 
 fail:
     Py_XDECREF(record);
     return ydl_raise(ydl_state_of_type(Py_TYPE(reader)), &err);
+}
+
+PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row *row,
+                           struct ydl_field *fields)
+{
+    return record_of_row(reader, row, fields, false);
+}
+
+PyObject *ydl_row_to_value(const struct py_reader *reader, const struct ydl_row *row,
+                           struct ydl_field *fields)
+{
+    return record_of_row(reader, row, fields, true);
 }

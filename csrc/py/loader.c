@@ -12,16 +12,16 @@ enum { WAIT_MS = 100 };
 
 /* Rows are brought into the cache this many ahead; of long ones the beginning, the processor sees
  * the rest coming. */
-enum { PREFETCH_ROWS = 1, PREFETCH_BYTES = 2048, CACHE_LINE_BYTES = 64 };
+enum { PREFETCH_ROWS = 3, PREFETCH_BYTES = 2048, CACHE_LINE_BYTES = 64 };
 
-enum form { FORM_RECORDS, FORM_BATCHES, FORM_CHUNKS };
+enum form { FORM_RECORDS, FORM_VALUES, FORM_BATCHES, FORM_CHUNKS, FORM_COUNT };
 
 struct py_loader {
     PyObject_HEAD struct py_reader *reader; /* strong */
     unsigned forks;                         /* in the process that made it: ydl_fork_count */
     struct ydl_loader *loader;              /* owned; NULL once closed */
     enum form form;
-    /* FORM_RECORDS: made from rows instead of batches. */
+    /* FORM_RECORDS, FORM_VALUES: made from rows instead of batches. */
     const struct ydl_row *rows; /* [row_count], borrowed from the loader */
     uint64_t row_count;
     uint64_t next_row;
@@ -35,16 +35,24 @@ struct py_loader {
 
 static int form_from_name(const char *name, enum form *out)
 {
-    static const char *const names[] = {
-        [FORM_RECORDS] = "records", [FORM_BATCHES] = "batches", [FORM_CHUNKS] = "chunks"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {[FORM_RECORDS] = "records",
+                                        [FORM_VALUES] = "values",
+                                        [FORM_BATCHES] = "batches",
+                                        [FORM_CHUNKS] = "chunks"};
+    for (int i = 0; i < FORM_COUNT; i++) {
         if (strcmp(name, names[i]) == 0) {
             *out = (enum form)i;
             return 0;
         }
     }
-    PyErr_Format(PyExc_ValueError, "form is 'records', 'batches' or 'chunks', not '%s'", name);
+    PyErr_Format(PyExc_ValueError,
+                 "form is 'records', 'values', 'batches' or 'chunks', not '%s'", name);
     return -1;
+}
+
+static bool is_made_from_rows(enum form form)
+{
+    return form == FORM_RECORDS || form == FORM_VALUES;
 }
 
 static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_reader,
@@ -117,12 +125,17 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
                      (unsigned long long)self->start.position, (unsigned long long)self->epoch_len);
         return -1;
     }
+    if (self->form == FORM_VALUES && reader->layout.count != 1) {
+        PyErr_Format(PyExc_ValueError, "form 'values' is for one component, and there are %u",
+                     (unsigned)reader->layout.count);
+        return -1;
+    }
     self->fields = PyMem_Calloc(reader->layout.count, sizeof *self->fields);
     if (!self->fields) {
         PyErr_NoMemory();
         return -1;
     }
-    if (self->form == FORM_RECORDS)
+    if (is_made_from_rows(self->form))
         config.threads = 0; /* copying a row into Python's objects right here costs less than having
                                it copied by another core first */
     if (ydl_loader_new(reader, &config, &self->loader, &err) != YDL_OK) {
@@ -172,7 +185,7 @@ static PyObject *loader_close(struct py_loader *self, PyObject *ignored)
 /* One step of the loader without the GIL: a batch, or rows. */
 static enum ydl_status step(struct py_loader *self, struct ydl_batch **out, struct ydl_error *err)
 {
-    if (self->form != FORM_RECORDS)
+    if (!is_made_from_rows(self->form))
         return ydl_loader_next(self->loader, WAIT_MS, out, err);
     self->next_row = 0;
     self->row_count = 0;
@@ -228,7 +241,9 @@ static PyObject *next_of_rows(struct py_loader *self)
     }
     if (self->next_row + PREFETCH_ROWS < self->row_count)
         prefetch_row(&self->rows[self->next_row + PREFETCH_ROWS]);
-    return ydl_row_to_tuple(self->reader, &self->rows[self->next_row++], self->fields);
+    const struct ydl_row *row = &self->rows[self->next_row++];
+    return self->form == FORM_VALUES ? ydl_row_to_value(self->reader, row, self->fields)
+                                     : ydl_row_to_tuple(self->reader, row, self->fields);
 }
 
 static PyObject *next_of_batches(struct py_loader *self, uint64_t *out_records)
@@ -262,7 +277,7 @@ static PyObject *loader_next(struct py_loader *self)
     }
     uint64_t records = 1;
     PyObject *item =
-        self->form == FORM_RECORDS ? next_of_rows(self) : next_of_batches(self, &records);
+        is_made_from_rows(self->form) ? next_of_rows(self) : next_of_batches(self, &records);
     if (item)
         self->delivered += records;
     return item;

@@ -68,5 +68,8 @@ PyObject *ydl_batch_to_tuple(const struct py_reader *reader, struct ydl_batch *b
 /* A record's components as a tuple; copies, so that the row may go. */
 PyObject *ydl_row_to_tuple(const struct py_reader *reader, const struct ydl_row *row,
                            struct ydl_field *fields);
+/* The component itself, where there is only one. */
+PyObject *ydl_row_to_value(const struct py_reader *reader, const struct ydl_row *row,
+                           struct ydl_field *fields);
 
 #endif
