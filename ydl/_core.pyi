@@ -70,7 +70,7 @@ class Loader:
     """An iterator over one epoch (or, endless, over all from a start on) of a stream.
 
     form: "records": each item is a record's tuple of components, as Reader.read gives them; they
-    are made in the consumer's thread, batch_records at a time.
+    are made in the consumer's thread, from rows that the others find, batch_records at a time.
     "values": of a dataset with one component: as "records", but that component without a tuple.
     "batches": each item is a tuple with one array [n, ...] per component (object arrays of bytes
     for strings); records whose shapes differ raise ShapeMismatchError.

@@ -14,11 +14,17 @@
 /* Idle buffers that a loader keeps: the batches TensorFlow gives back late, not a second cache. */
 enum { POOL_IDLE_BYTES = 64 * 1024 * 1024 };
 
-/* What became of one batch of the sequence. */
+enum { CACHE_LINE_BYTES = 64 };
+
+/* What became of one batch of the sequence. Until it is ready it belongs to the lane that has its
+ * ticket. */
 struct slot {
     bool ready;
-    enum ydl_status status;  /* YDL_OK: batch; else err */
-    struct ydl_batch *batch; /* owned until handed out */
+    enum ydl_status status;     /* YDL_OK: batch or rows; else err */
+    struct ydl_batch *batch;    /* owned until handed out */
+    struct ydl_finder *finder;  /* where threads find rows to be lent; owned */
+    const struct ydl_row *rows; /* [row_count], the finder's */
+    uint64_t row_count;
     struct ydl_error err;
 };
 
@@ -46,7 +52,8 @@ struct ydl_loader {
     unsigned started;           /* threads that run */
     bool exhausted;             /* no batch comes after `planned` */
     uint64_t planned;           /* batches whose numbers were given to a lane */
-    uint64_t taken;             /* batches handed out */
+    uint64_t taken;             /* batches handed out, without one whose rows are lent */
+    bool lent;                  /* the rows of batch `taken` are with the consumer */
     struct ydl_cursor cursor;   /* the next record to plan */
     struct ydl_indices indices; /* of epoch indices_epoch, where has_indices; owned */
     bool has_indices;
@@ -114,6 +121,30 @@ static enum ydl_status next_numbers_locked(struct ydl_loader *loader, uint64_t *
     return status;
 }
 
+/* Reading one word of each line is enough to have all of it fetched. */
+static void fetch_rows(const struct ydl_row *rows, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        const volatile uint8_t *bytes = rows[i].bytes;
+        for (uint64_t at = 0; at < rows[i].n; at += CACHE_LINE_BYTES)
+            (void)bytes[at];
+    }
+}
+
+static void fill(struct lane *lane, struct slot *slot, uint64_t n, struct ydl_error *err)
+{
+    const struct ydl_loader_config *config = &lane->loader->config;
+    if (!config->lends_rows) {
+        slot->status = ydl_gather(lane->finder, lane->loader->pool, lane->numbers, n,
+                                  config->require_uniform, &slot->batch, err);
+        return;
+    }
+    slot->status = ydl_finder_lend(slot->finder, lane->numbers, n, &slot->rows, err);
+    slot->row_count = n;
+    if (slot->status == YDL_OK)
+        fetch_rows(slot->rows, n);
+}
+
 static void *work(void *argument)
 {
     struct lane *lane = argument;
@@ -127,20 +158,20 @@ static void *work(void *argument)
             break;
 
         struct ydl_error err = {0};
-        struct ydl_batch *batch = NULL;
         uint64_t n = 0;
         enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, &err);
         if (status == YDL_END)
             break;
-        uint64_t ticket = loader->planned++;
+        struct slot *slot = &loader->slots[loader->planned++ % loader->config.depth];
+        slot->status = status;
         if (status == YDL_OK) {
             pthread_mutex_unlock(&loader->lock);
-            status = ydl_gather(lane->finder, loader->pool, lane->numbers, n,
-                                loader->config.require_uniform, &batch, &err);
+            fill(lane, slot, n, &err);
             pthread_mutex_lock(&loader->lock);
         }
-        struct slot *slot = &loader->slots[ticket % loader->config.depth];
-        *slot = (struct slot){.ready = true, .status = status, .batch = batch, .err = err};
+        slot->err = err;
+        slot->ready = true;
+        status = slot->status;
         if (status != YDL_OK)
             loader->exhausted = true;
         pthread_cond_broadcast(&loader->filled);
@@ -204,6 +235,9 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
         status = ydl_fail_memory(err, "a loader's slots", config->depth * sizeof *loader->slots);
     for (unsigned i = 0; status == YDL_OK && i < lane_count(config); i++)
         status = init_lane(loader, &loader->lanes[i], err);
+    for (unsigned i = 0;
+         status == YDL_OK && config->lends_rows && config->threads && i < config->depth; i++)
+        status = ydl_finder_new(reader, &loader->slots[i].finder, err);
 
     if (status == YDL_OK)
         *out = loader;
@@ -240,12 +274,12 @@ static struct timespec deadline_in(uint64_t timeout_ms)
     return at;
 }
 
-static enum ydl_status take_from_threads(struct ydl_loader *loader, uint64_t timeout_ms,
-                                         struct ydl_batch **out, struct ydl_error *err)
+/* The slot that comes next, once it is ready. YDL_OK: it holds a batch or rows. */
+static enum ydl_status wait_locked(struct ydl_loader *loader, uint64_t timeout_ms,
+                                   struct slot **out, struct ydl_error *err)
 {
     struct timespec deadline = deadline_in(timeout_ms);
     enum ydl_status status = YDL_OK;
-    pthread_mutex_lock(&loader->lock);
     if (loader->started == 0)
         status = start_threads_locked(loader, err);
     struct slot *slot = &loader->slots[loader->taken % loader->config.depth];
@@ -258,11 +292,47 @@ static enum ydl_status take_from_threads(struct ydl_loader *loader, uint64_t tim
     if (slot->ready && slot->status != YDL_OK) {
         *err = slot->err; /* stays in its slot: an error is final */
         status = slot->status;
-    } else if (slot->ready) {
+    }
+    *out = slot;
+    return status;
+}
+
+static void empty_locked(struct ydl_loader *loader, struct slot *slot)
+{
+    slot->ready = false;
+    slot->batch = NULL;
+    loader->taken++;
+    pthread_cond_signal(&loader->emptied);
+}
+
+static enum ydl_status take_batch(struct ydl_loader *loader, uint64_t timeout_ms,
+                                  struct ydl_batch **out, struct ydl_error *err)
+{
+    struct slot *slot;
+    pthread_mutex_lock(&loader->lock);
+    enum ydl_status status = wait_locked(loader, timeout_ms, &slot, err);
+    if (status == YDL_OK) {
         *out = slot->batch;
-        *slot = (struct slot){0};
-        loader->taken++;
-        pthread_cond_signal(&loader->emptied);
+        empty_locked(loader, slot);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return status;
+}
+
+static enum ydl_status take_rows(struct ydl_loader *loader, uint64_t timeout_ms,
+                                 const struct ydl_row **out_rows, uint64_t *out_n,
+                                 struct ydl_error *err)
+{
+    struct slot *slot;
+    pthread_mutex_lock(&loader->lock);
+    if (loader->lent)
+        empty_locked(loader, &loader->slots[loader->taken % loader->config.depth]);
+    loader->lent = false;
+    enum ydl_status status = wait_locked(loader, timeout_ms, &slot, err);
+    if (status == YDL_OK) {
+        *out_rows = slot->rows;
+        *out_n = slot->row_count;
+        loader->lent = true;
     }
     pthread_mutex_unlock(&loader->lock);
     return status;
@@ -313,17 +383,26 @@ enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
         return status;
     if (loader->config.threads == 0)
         return take_alone(loader, out, NULL, NULL, err);
-    return take_from_threads(loader, timeout_ms, out, err);
+    return take_batch(loader, timeout_ms, out, err);
 }
 
-enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, const struct ydl_row **out_rows,
-                                     uint64_t *out_n, struct ydl_error *err)
+enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, uint64_t timeout_ms,
+                                     const struct ydl_row **out_rows, uint64_t *out_n,
+                                     struct ydl_error *err)
 {
-    assert(loader->config.threads == 0);
+    assert(loader->config.lends_rows);
     enum ydl_status status = check_process(loader, err);
     if (status != YDL_OK)
         return status;
-    return take_alone(loader, NULL, out_rows, out_n, err);
+    if (loader->config.threads == 0)
+        return take_alone(loader, NULL, out_rows, out_n, err);
+    return take_rows(loader, timeout_ms, out_rows, out_n, err);
+}
+
+static void free_slot(struct slot *slot)
+{
+    ydl_batch_free(slot->batch);
+    ydl_finder_free(slot->finder);
 }
 
 void ydl_loader_free(struct ydl_loader *loader)
@@ -348,7 +427,7 @@ void ydl_loader_free(struct ydl_loader *loader)
     }
     free(loader->lanes);
     for (unsigned i = 0; loader->slots && i < loader->config.depth; i++)
-        ydl_batch_free(loader->slots[i].batch);
+        free_slot(&loader->slots[i]);
     free(loader->slots);
     ydl_indices_clear(&loader->indices);
     if (loader->pool)

@@ -22,6 +22,7 @@ struct ydl_loader_config {
     bool drop_remainder;    /* a last, smaller batch is left out */
     bool endless;
     bool require_uniform;
+    bool lends_rows;  /* ydl_loader_next_rows is called, and never ydl_loader_next */
     unsigned threads; /* 0: the consumer gathers itself */
     unsigned depth;   /* batches held ready at most, >= 1 */
 };
@@ -37,9 +38,10 @@ YDL_MUST_CHECK enum ydl_status ydl_loader_new(struct ydl_reader *reader,
 YDL_MUST_CHECK enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
                                                struct ydl_batch **out, struct ydl_error *err);
 
-/* Where config.threads is 0: the next batch as rows instead (see ydl_finder_lend), valid until the
- * next call or ydl_loader_free. YDL_END after the last; an error is final. */
-YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader,
+/* The next batch as rows instead (see ydl_finder_lend), valid until the next call or
+ * ydl_loader_free. Threads find and check them, and bring them into the cache that cores share.
+ * Returns what ydl_loader_next does. */
+YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, uint64_t timeout_ms,
                                                     const struct ydl_row **out_rows,
                                                     uint64_t *out_n, struct ydl_error *err);
 

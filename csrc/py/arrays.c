@@ -206,8 +206,8 @@ static PyObject *record_of_row(const struct py_reader *reader, const struct ydl_
     PyObject *record = NULL;
     if (ydl_row_take_apart(&reader->reader->layout, row, fields, &err) != YDL_OK)
         goto fail;
-    record = bare ? component_of_row(reader->dtypes[0], &fields[0])
-                  : tuple_of_fields(reader, fields);
+    record =
+        bare ? component_of_row(reader->dtypes[0], &fields[0]) : tuple_of_fields(reader, fields);
     if (record && row->part && ydl_part_check_whole(row->part, &err) != YDL_OK)
         goto fail;
     return record;

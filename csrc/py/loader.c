@@ -45,8 +45,8 @@ static int form_from_name(const char *name, enum form *out)
             return 0;
         }
     }
-    PyErr_Format(PyExc_ValueError,
-                 "form is 'records', 'values', 'batches' or 'chunks', not '%s'", name);
+    PyErr_Format(PyExc_ValueError, "form is 'records', 'values', 'batches' or 'chunks', not '%s'",
+                 name);
     return -1;
 }
 
@@ -135,9 +135,7 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory();
         return -1;
     }
-    if (is_made_from_rows(self->form))
-        config.threads = 0; /* copying a row into Python's objects right here costs less than having
-                               it copied by another core first */
+    config.lends_rows = is_made_from_rows(self->form);
     if (ydl_loader_new(reader, &config, &self->loader, &err) != YDL_OK) {
         ydl_raise(state, &err);
         return -1;
@@ -189,7 +187,7 @@ static enum ydl_status step(struct py_loader *self, struct ydl_batch **out, stru
         return ydl_loader_next(self->loader, WAIT_MS, out, err);
     self->next_row = 0;
     self->row_count = 0;
-    return ydl_loader_next_rows(self->loader, &self->rows, &self->row_count, err);
+    return ydl_loader_next_rows(self->loader, WAIT_MS, &self->rows, &self->row_count, err);
 }
 
 /* Waits for the next batch (or rows). 1: there; 0: the end; -1: an exception. */

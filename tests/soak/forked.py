@@ -53,6 +53,7 @@ class Child:
             code = 1
             try:
                 self._send(("result", run(self)))
+                sys.stdout.flush()  # _exit does not
                 code = 0
             except BaseException:
                 self._send(("error", traceback.format_exc()))
