@@ -189,19 +189,28 @@ class _Collector:
             os.rename(name, gone, src_dir_fd=fd, dst_dir_fd=fd)
         except FileNotFoundError:
             return False  # another collector was faster
-        # Only now, with the files out of reach: see the module's docstring. Flushed, since an entry
-        # that a power loss takes back would make an earlier one, which may name this build, the
-        # last again.
-        with self._open("manifests") as manifests:
-            if manifests is not None:
-                beneath.flush(manifests)
-        if name in self._last_builds():
-            os.rename(gone, name, src_dir_fd=fd, dst_dir_fd=fd)
+        # Only now, with the files out of reach: see the module's docstring. Until the log has said
+        # that nobody needs the build, whatever goes wrong puts it back.
+        is_needed = True
+        try:
+            is_needed = self._is_needed(name)
+        finally:
+            if is_needed:
+                os.rename(gone, name, src_dir_fd=fd, dst_dir_fd=fd)
+        if is_needed:
             return False
         if not builds.remove(fd, gone):
             self._report.kept.append(f"{path}: there are files in it that are not ydl's")
             return False
         return True
+
+    def _is_needed(self, build: str) -> bool:
+        """The last entry names it. Flushed before: an entry that a power loss takes back would make
+        an earlier one, which may name this build, the last again."""
+        with self._open("manifests") as fd:
+            if fd is not None:
+                beneath.flush(fd)
+        return build in self._last_builds()
 
     def _finish(self, fd: int, gone: str, current: frozenset[str]) -> None:
         """What a collector that was killed has left. Where the log names it, that collector had
