@@ -44,8 +44,9 @@ _ENTRY = re.compile(r"([0-9]{8})\.json")
 _LEASE_RECORD = re.compile(r"([0-9]{8})\.lease")
 # A build that is being removed, by the collector with this token.
 _GONE = re.compile(r"\.([0-9a-f]{32})\.[0-9a-f]{16}\.gone")
-# Between a collector's rename and its removal lie a few system calls. What another one renamed is
-# left to that one for so long, whatever the grace time: it may put it back.
+# Between a file under a temporary name and the name it is made for lie a few system calls, and so
+# between a collector's rename and its removal. Whatever the grace time, what somebody else is about
+# to name, or to put back, is left to them for so long.
 _LEFTOVER_AGE_S = 3600.0
 
 
@@ -252,6 +253,8 @@ class _Collector:
     def _collect_files(
         self, fd: int, directory: str, pattern: re.Pattern[str], but: Optional[str] = None
     ) -> None:
+        is_temporary = pattern is _TEMPORARY
+        age_s = max(self._grace_s, _LEFTOVER_AGE_S) if is_temporary else self._grace_s
         for name in sorted(os.listdir(fd)):
             if not pattern.fullmatch(name) or name == but:
                 continue
@@ -259,12 +262,12 @@ class _Collector:
                 status = os.stat(name, dir_fd=fd, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):
                     continue
-                if self._now - status.st_mtime < self._grace_s:
+                if self._now - status.st_mtime < age_s:
                     continue
                 if not self._dry_run:
                     os.unlink(name, dir_fd=fd)
                 path = os.path.join(self._directory, directory, name)
-                what = "temporary file" if pattern is _TEMPORARY else "old record of the lease"
+                what = "temporary file" if is_temporary else "old record of the lease"
                 self._report.removed.append(Removed(path, status.st_size, what))
 
     @contextlib.contextmanager
