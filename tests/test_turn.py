@@ -129,7 +129,7 @@ def test_a_nested_build_in_a_thread_of_tensorflows(tmp_path, how):
     """What maps and generates runs on other threads than the builder's, which waits for them."""
     pytest.importorskip("tensorflow")
     code = """
-    import os, sys
+    import sys
     import tensorflow as tf
     from ydl.storage import LFSConfigurations, LFSStorage
     storage = LFSStorage(LFSConfigurations(sys.argv[1]))
@@ -141,7 +141,9 @@ def test_a_nested_build_in_a_thread_of_tensorflows(tmp_path, how):
         if sys.argv[2] == "from_generator":
             return tf.data.Dataset.from_generator(
                 generate, output_signature=tf.TensorSpec((), tf.int64))
-        return tf.data.Dataset.range(3).map(
+        # One record: TensorFlow 2.8 to 2.11 wait for themselves where a callback that the error left
+        # running happens to be the thread that collects the failed iterator.
+        return tf.data.Dataset.range(1).map(
             lambda x: tf.py_function(lambda y: len(make()), [x], tf.int64))
 
     try:
@@ -150,7 +152,6 @@ def test_a_nested_build_in_a_thread_of_tensorflows(tmp_path, how):
         assert "NestedBuildError" in str(error) and "d:1" in str(error), error
         print("nested", flush=True)
     assert len(storage.cacheable("d", "1")(lambda: tf.data.Dataset.range(4))()) == 4
-    os._exit(0)  # TensorFlow 2.8 hangs at its end after an error in a py_function
     """
     done = run_python(code, tmp_path, how, timeout=120)
     assert (done.returncode, done.stdout) == (0, "nested\n"), done.stderr
