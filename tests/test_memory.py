@@ -45,14 +45,19 @@ def threads():
 
 
 def check_growth(step, warm_up, count):
+    """What each step leaves behind shows in every row of `count` steps; what the allocator, or a
+    library's thread, once kept for itself, in one of them."""
     for _ in range(warm_up):
         step()
-    before = private_bytes(), open_files(), threads()
-    for _ in range(count):
-        step()
-    after = private_bytes(), open_files(), threads()
-    assert after[1:] == before[1:]
-    assert after[0] - before[0] < ALLOWED_GROWTH
+    grown = []
+    while len(grown) < 3 and (not grown or grown[-1] >= ALLOWED_GROWTH):
+        before = private_bytes(), open_files(), threads()
+        for _ in range(count):
+            step()
+        after = private_bytes(), open_files(), threads()
+        assert after[1:] == before[1:]
+        grown.append(after[0] - before[0])
+    assert min(grown) < ALLOWED_GROWTH, grown
 
 
 def test_c33_epochs_of_records_and_batches(make):
