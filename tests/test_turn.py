@@ -141,8 +141,8 @@ def test_a_nested_build_in_a_thread_of_tensorflows(tmp_path, how):
         if sys.argv[2] == "from_generator":
             return tf.data.Dataset.from_generator(
                 generate, output_signature=tf.TensorSpec((), tf.int64))
-        # One record: TensorFlow 2.8 to 2.11 wait for themselves where a callback that the error left
-        # running happens to be the thread that collects the failed iterator.
+        # One record: TensorFlow 2.8 to 2.11 wait for themselves where a callback that the error
+        # left running happens to be the thread that collects the failed iterator.
         return tf.data.Dataset.range(1).map(
             lambda x: tf.py_function(lambda y: len(make()), [x], tf.int64))
 
