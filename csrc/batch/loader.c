@@ -9,10 +9,6 @@
 
 #include "base/thread.h"
 #include "batch/gather.h"
-#include "batch/pool.h"
-
-/* Idle buffers that a loader keeps: the batches TensorFlow gives back late, not a second cache. */
-enum { POOL_IDLE_BYTES = 64 * 1024 * 1024 };
 
 enum { CACHE_LINE_BYTES = 64 };
 
@@ -39,7 +35,6 @@ struct lane {
 struct ydl_loader {
     struct ydl_loader_config config;
     struct ydl_reader *reader; /* counted */
-    struct ydl_pool *pool;     /* the owner's reference */
     pid_t pid;                 /* of the process whose threads these are */
     uint64_t epoch_len;
     struct lane *lanes; /* [max(threads, 1)], owned */
@@ -135,7 +130,7 @@ static void fill(struct lane *lane, struct slot *slot, uint64_t n, struct ydl_er
 {
     const struct ydl_loader_config *config = &lane->loader->config;
     if (!config->lends_rows) {
-        slot->status = ydl_gather(lane->finder, lane->loader->pool, lane->numbers, n,
+        slot->status = ydl_gather(lane->finder, lane->loader->reader->pool, lane->numbers, n,
                                   config->require_uniform, &slot->batch, err);
         return;
     }
@@ -213,6 +208,17 @@ static unsigned lane_count(const struct ydl_loader_config *config)
     return config->threads ? config->threads : 1;
 }
 
+/* An epoch's buffers are the next one's: of large batches, too, as many as are ready at once. */
+static void keep_buffers(const struct ydl_loader *loader)
+{
+    size_t bytes;
+    /* An eighth more, since blocks are rounded up. */
+    if (!__builtin_mul_overflow(ydl_reader_mean_record_bytes(loader->reader),
+                                loader->config.batch_records, &bytes) &&
+        !__builtin_mul_overflow(bytes + bytes / 8, loader->config.depth, &bytes))
+        ydl_pool_keep(loader->reader->pool, bytes);
+}
+
 enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loader_config *config,
                                struct ydl_loader **out, struct ydl_error *err)
 {
@@ -228,10 +234,9 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
     init_sync(loader);
 
     enum ydl_status status = YDL_OK;
-    loader->pool = ydl_pool_new(POOL_IDLE_BYTES);
     loader->slots = calloc(config->depth, sizeof *loader->slots);
     loader->lanes = calloc(lane_count(config), sizeof *loader->lanes);
-    if (!loader->pool || !loader->slots || !loader->lanes)
+    if (!loader->slots || !loader->lanes)
         status = ydl_fail_memory(err, "a loader's slots", config->depth * sizeof *loader->slots);
     for (unsigned i = 0; status == YDL_OK && i < lane_count(config); i++)
         status = init_lane(loader, &loader->lanes[i], err);
@@ -239,10 +244,12 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
          status == YDL_OK && config->lends_rows && config->threads && i < config->depth; i++)
         status = ydl_finder_new(reader, &loader->slots[i].finder, err);
 
-    if (status == YDL_OK)
+    if (status == YDL_OK) {
+        keep_buffers(loader);
         *out = loader;
-    else
+    } else {
         ydl_loader_free(loader);
+    }
     return status;
 }
 
@@ -352,7 +359,7 @@ static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **
     uint64_t n = 0;
     enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
     if (status == YDL_OK && out_batch)
-        status = ydl_gather(lane->finder, loader->pool, lane->numbers, n,
+        status = ydl_gather(lane->finder, loader->reader->pool, lane->numbers, n,
                             loader->config.require_uniform, out_batch, err);
     else if (status == YDL_OK)
         status = ydl_finder_lend(lane->finder, lane->numbers, n, out_rows, err);
@@ -430,8 +437,6 @@ void ydl_loader_free(struct ydl_loader *loader)
         free_slot(&loader->slots[i]);
     free(loader->slots);
     ydl_indices_clear(&loader->indices);
-    if (loader->pool)
-        ydl_pool_release(loader->pool);
     ydl_reader_release(loader->reader);
     pthread_cond_destroy(&loader->filled);
     pthread_cond_destroy(&loader->emptied);

@@ -3,18 +3,25 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
 
-/* Blocks are sized in pages, so that batches of nearly equal size share them. */
-enum { BLOCK_GRAIN_BYTES = 4096 };
+enum {
+    /* Blocks are sized in pages, so that batches of nearly equal size share them. */
+    BLOCK_GRAIN_BYTES = 4096,
+    /* From this size on in huge pages, where the system has some: a new block of 19 MB costs 10
+     * page faults then instead of 4,700, which take longer than filling it. */
+    HUGE_BLOCK_BYTES = 4 << 20,
+    HUGE_PAGE_BYTES = 2 << 20,
+};
 
 struct ydl_pool {
     pthread_mutex_t lock;
-    size_t max_idle_bytes;
     pid_t pid; /* of the process that made the pool */
     /* Under lock: */
+    size_t max_idle_bytes;
     size_t refs; /* the owner's, and one per block that is out */
     size_t idle_bytes;
     struct ydl_block *idle; /* owned, most recently used first */
@@ -63,6 +70,14 @@ void ydl_pool_release(struct ydl_pool *pool)
     unref_pool(pool);
 }
 
+void ydl_pool_keep(struct ydl_pool *pool, size_t max_idle_bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    if (max_idle_bytes > pool->max_idle_bytes)
+        pool->max_idle_bytes = max_idle_bytes;
+    pthread_mutex_unlock(&pool->lock);
+}
+
 static struct ydl_block *take_idle_locked(struct ydl_pool *pool, size_t bytes)
 {
     for (struct ydl_block **at = &pool->idle; *at; at = &(*at)->next) {
@@ -80,17 +95,21 @@ static struct ydl_block *take_idle_locked(struct ydl_pool *pool, size_t bytes)
 static struct ydl_block *new_block(struct ydl_pool *pool, size_t bytes)
 {
     uint64_t capacity;
-    if (!ydl_align_u64(bytes ? bytes : 1, BLOCK_GRAIN_BYTES, &capacity))
+    const size_t grain = bytes >= HUGE_BLOCK_BYTES ? HUGE_PAGE_BYTES : BLOCK_GRAIN_BYTES;
+    if (!ydl_align_u64(bytes ? bytes : 1, grain, &capacity))
         return NULL;
     struct ydl_block *block = malloc(sizeof *block);
     if (!block)
         return NULL;
     *block = (struct ydl_block){.capacity = capacity, .pool = pool};
-    block->data = aligned_alloc(YDL_BLOCK_ALIGNMENT, capacity);
+    const bool is_huge = capacity >= HUGE_BLOCK_BYTES;
+    block->data = aligned_alloc(is_huge ? HUGE_PAGE_BYTES : YDL_BLOCK_ALIGNMENT, capacity);
     if (!block->data) {
         free(block);
         return NULL;
     }
+    if (is_huge)
+        (void)madvise(block->data, capacity, MADV_HUGEPAGE); /* a hint */
     return block;
 }
 

@@ -26,6 +26,9 @@ struct ydl_block {
 struct ydl_pool *ydl_pool_new(size_t max_idle_bytes); /* NULL without memory */
 void ydl_pool_release(struct ydl_pool *pool); /* the owner's; lives on while blocks are out */
 
+/* From now on keeps up to so many idle bytes, where that is more than before. */
+void ydl_pool_keep(struct ydl_pool *pool, size_t max_idle_bytes);
+
 /* At least `bytes` (0 is fine), not cleared. */
 YDL_MUST_CHECK enum ydl_status ydl_pool_take(struct ydl_pool *pool, size_t bytes,
                                              struct ydl_block **out, struct ydl_error *err);

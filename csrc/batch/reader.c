@@ -5,6 +5,9 @@
 #include "base/bytes.h"
 #include "batch/local.h"
 
+/* Buffers that are kept: the batches that TensorFlow gives back late, not a second cache. */
+enum { POOL_IDLE_BYTES = 64 * 1024 * 1024 };
+
 static void free_reader(struct ydl_reader *reader)
 {
     if (reader->source)
@@ -12,6 +15,8 @@ static void free_reader(struct ydl_reader *reader)
     ydl_layout_clear(&reader->layout);
     free(reader->part_ends);
     free(reader->verified);
+    if (reader->pool)
+        ydl_pool_release(reader->pool);
     free(reader);
 }
 
@@ -53,6 +58,11 @@ enum ydl_status ydl_reader_open_local(struct ydl_layout *layout, const struct yd
     reader->part_ends = calloc(count ? count : 1, sizeof *reader->part_ends);
     if (!reader->part_ends) {
         status = ydl_fail_memory(err, "a part table", count * sizeof *reader->part_ends);
+        goto done;
+    }
+    reader->pool = ydl_pool_new(POOL_IDLE_BYTES);
+    if (!reader->pool) {
+        status = ydl_fail_memory(err, "a pool of buffers", 0);
         goto done;
     }
     status = join_parts(reader, infos, count, err);

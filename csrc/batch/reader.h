@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "batch/pool.h"
 #include "batch/source.h"
 #include "record/layout.h"
 
@@ -30,6 +31,7 @@ struct ydl_reader {
     uint64_t file_bytes; /* of all parts */
     enum ydl_verify verify;
     atomic_uchar *verified; /* one bit a record; NULL unless YDL_VERIFY_FIRST, owned */
+    struct ydl_pool *pool;  /* for batches: an epoch's are the next one's; the owner's reference */
 };
 
 /* Opens nothing yet: parts are opened when first read. infos must join without gap or overlap from

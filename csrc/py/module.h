@@ -50,7 +50,6 @@ extern PyMethodDef ydl_functions[];
 
 struct py_reader {
     PyObject_HEAD struct ydl_reader *reader; /* counted; NULL until __init__ */
-    struct ydl_pool *pool;                   /* of read(); the owner's reference */
     PyArray_Descr **dtypes;                  /* [components], strong references in an owned array */
     pid_t pid;                               /* of the process that opened it */
 };
