@@ -61,12 +61,16 @@ def c_extension(name, folders, needs, libraries=()):
         extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-pthread"],
         extra_link_args=["-pthread"],
     )
-    extension.needs = [PYTHON_H, *needs]
+    extension.needs = needs
     return extension
 
 
 EXTENSIONS = [
-    c_extension("ydl._core", ["base", "record", "order", "store", "batch", "py"], [XXHASH_H]),
+    c_extension(
+        "ydl._core", ["base", "record", "order", "store", "batch", "py"], [PYTHON_H, XXHASH_H]
+    ),
+    # No Python module: a library that TensorFlow loads. It knows neither's headers.
+    c_extension("ydl._tf_op", ["tf"], [], libraries=["dl"]),
 ]
 
 

@@ -31,6 +31,7 @@ MAY_INCLUDE = {
     "net": {"base"},
     "coord": {"base"},
     "batch": {"base", "record", "order"},
+    "tf": {"base", "record", "order", "batch"},  # for their types: it is linked with none
     "py": {"base", "record", "order", "store", "net", "coord", "batch"},
 }
 
@@ -381,6 +382,18 @@ def test_only_the_init_functions_are_exported() -> None:
             line.split()[-1] for line in binutils("nm", "-D", "--defined-only", file).splitlines()
         ]
         assert symbols == [f"PyInit_{Path(file).name.split('.')[0]}"]
+
+
+def test_the_op_exports_nothing_and_needs_neither_tensorflow_nor_the_core() -> None:
+    spec = importlib.util.find_spec("ydl._tf_op")
+    assert spec and spec.origin
+    assert binutils("nm", "-D", "--defined-only", spec.origin) == ""
+    needed = set(re.findall(r"NEEDED.*\[(.*)\]", binutils("readelf", "-d", spec.origin)))
+    assert {name for name in needed if not name.startswith("ld-linux")} <= {
+        "libc.so.6",
+        "libdl.so.2",
+        "libpthread.so.0",
+    }
 
 
 def test_core_needs_no_library_at_run_time() -> None:

@@ -105,6 +105,11 @@ class Loader:
     ) -> None: ...
     def __iter__(self) -> Loader: ...
     def __next__(self) -> tuple[Any, ...]: ...
+    def lend(self) -> tuple[int, int]:
+        """Lets TensorFlow's op (csrc/tf/op.c) pull the batches instead, until close(): what it has
+        to be told for that (csrc/batch/feed.h)."""
+    def check(self) -> None:
+        """Raises the error that ended a lent loader, where one did."""
     def close(self) -> None:
         """Stops the threads and drops what they hold. May be called twice."""
 
@@ -155,3 +160,7 @@ def record_numbers(
     count: int,
 ) -> npt.NDArray[np.uint64]:
     """The record numbers at positions [start, start + count) of an epoch, cut at its end."""
+
+def sample_feed() -> tuple[int, int]:
+    """What Loader.lend gives, for a batch that no dataset holds: an int64 column of 1, 2, 3 and a
+    column of the strings "a", "" and 100 times "b"."""

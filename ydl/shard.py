@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
 
-from ydl import _core
+from ydl import _core, log
 from ydl.epochs import EpochCounter, Position
 from ydl.errors import CorruptCacheError
 from ydl.handle import AnyHandle
@@ -21,6 +24,7 @@ from ydl.schema import Schema, TensorNode
 _RECORD_CHUNK_BYTES = 256 * 1024
 _RECORD_CHUNK_MAX = 1024
 _MAX_THREADS = 4
+_ENDLESS = 2**63 - 1  # batches
 _SHARED_ROW_BYTES = 1024
 _SHARED_ROWS = 16
 
@@ -92,11 +96,34 @@ class ShardReader:
 
         endless: from the resume point on, for ever; does not count as an epoch of the stream.
         """
+        with self._loading(form, batch_records, drop_remainder, endless) as loader:
+            # No Python code of ours runs per item unless pack is some.
+            yield from loader if pack is None else map(pack, loader)
+
+    def lend(
+        self, form: str, batch_records: int, drop_remainder: bool = False, endless: bool = False
+    ) -> Generator[tuple[int, int, int], None, None]:
+        """As iterate(), but for TensorFlow's op: one item, (two numbers that the op wants, how
+        many batches it may ask for). The batches are there until this generator goes on."""
+        with self._loading(form, batch_records, drop_remainder, endless) as loader:
+            left = self.records - loader.position
+            count = left // batch_records if drop_remainder else -(-left // batch_records)
+            note_damage = functools.partial(self._note_damage_of_lent, loader)
+            atexit.register(note_damage)  # TensorFlow keeps its iterators to the very end
+            try:
+                yield (*loader.lend(), _ENDLESS if endless and self.records else count)
+            finally:
+                atexit.unregister(note_damage)
+                note_damage()
+
+    @contextlib.contextmanager
+    def _loading(
+        self, form: str, batch_records: int, drop_remainder: bool, endless: bool
+    ) -> Iterator[_core.Loader]:
         start = self.epochs.start if endless else self.epochs.take()
         loader = self._open_loader(form, batch_records, drop_remainder, endless, start)
         try:
-            # No Python code of ours runs per item unless pack is some.
-            yield from loader if pack is None else map(pack, loader)
+            yield loader
         except GeneratorExit:
             unserved = self.records - loader.position if loader.epoch == start.epoch else 0
             if not endless and unserved >= (batch_records if drop_remainder else 1):
@@ -107,6 +134,16 @@ class ShardReader:
             raise
         finally:
             loader.close()
+
+    def _note_damage_of_lent(self, loader: _core.Loader) -> None:
+        """TensorFlow tells nobody but its caller of what went wrong in the op."""
+        try:
+            loader.check()
+        except CorruptCacheError as error:
+            self._handle.files.note_damage(error)
+            log.warning("%s", error)
+        except Exception:  # its reader has got it
+            return
 
     def _open_loader(
         self, form: str, batch_records: int, drop_remainder: bool, endless: bool, start: Position

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/io.h"
+#include "batch/feed.h"
 #include "order/order.h"
 #include "record/access.h"
 #include "store/log.h"
@@ -209,6 +210,14 @@ static PyObject *record_numbers(PyObject *module, PyObject *args, PyObject *kwar
     return array;
 }
 
+static PyObject *sample_feed(PyObject *module, PyObject *ignored)
+{
+    (void)module;
+    (void)ignored;
+    return Py_BuildValue("LK", (long long)(intptr_t)&ydl_feed_api,
+                         (unsigned long long)YDL_FEED_SAMPLE);
+}
+
 PyMethodDef ydl_functions[] = {
     {"log_latest", log_latest, METH_VARARGS, NULL},
     {"log_read", log_read, METH_VARARGS, NULL},
@@ -220,5 +229,6 @@ PyMethodDef ydl_functions[] = {
     {"shard_len", shard_len, METH_VARARGS, NULL},
     {"record_numbers", (PyCFunction)(void (*)(void))record_numbers, METH_VARARGS | METH_KEYWORDS,
      NULL},
+    {"sample_feed", sample_feed, METH_NOARGS, NULL},
     {0},
 };

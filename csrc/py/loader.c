@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/fork.h"
+#include "batch/feed.h"
 #include "batch/loader.h"
 
 /* How long next() waits before it looks for Ctrl-C and for a close() by another thread. */
@@ -20,6 +21,7 @@ struct py_loader {
     PyObject_HEAD struct py_reader *reader; /* strong */
     unsigned forks;                         /* in the process that made it: ydl_fork_count */
     struct ydl_loader *loader;              /* owned; NULL once closed */
+    uint64_t feed;                          /* somebody else pulls from the loader; or 0 */
     enum form form;
     /* FORM_RECORDS, FORM_VALUES: made from rows instead of batches. */
     const struct ydl_row *rows; /* [row_count], borrowed from the loader */
@@ -147,6 +149,8 @@ static void loader_dealloc(struct py_loader *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     /* Joins threads that are at most a batch away from their end and never want the GIL. */
+    if (self->feed)
+        ydl_feed_close(self->feed);
     ydl_loader_free(self->loader);
     PyMem_Free(self->fields);
     Py_XDECREF(self->reader);
@@ -165,8 +169,11 @@ static PyObject *loader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void free_loader(struct py_loader *self)
 {
     struct ydl_loader *loader = self->loader;
+    uint64_t feed = self->feed;
     self->loader = NULL;
     Py_BEGIN_ALLOW_THREADS;
+    if (feed)
+        ydl_feed_close(feed);
     ydl_loader_free(loader);
     Py_END_ALLOW_THREADS;
 }
@@ -177,6 +184,39 @@ static PyObject *loader_close(struct py_loader *self, PyObject *ignored)
     self->closed = true;
     if (!self->busy)
         free_loader(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *loader_lend(struct py_loader *self, PyObject *ignored)
+{
+    (void)ignored;
+    struct ydl_error err;
+    if (self->closed || self->feed || self->delivered || is_made_from_rows(self->form)) {
+        PyErr_SetString(PyExc_ValueError,
+                        "only a new loader of batches or chunks can be lent, and only once");
+        return NULL;
+    }
+    if (ydl_feed_open(self->loader, &self->feed, &err) != YDL_OK)
+        return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
+    return Py_BuildValue("LK", (long long)(intptr_t)&ydl_feed_api, (unsigned long long)self->feed);
+}
+
+/* Notes how far a feed has come; -1 with an exception where an error ended it. */
+static int look_at_feed(struct py_loader *self)
+{
+    struct ydl_error err;
+    if (self->feed == 0 || self->closed ||
+        ydl_feed_look(self->feed, &self->delivered, &err) == YDL_OK)
+        return 0;
+    ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
+    return -1;
+}
+
+static PyObject *loader_check(struct py_loader *self, PyObject *ignored)
+{
+    (void)ignored;
+    if (look_at_feed(self) != 0)
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -268,6 +308,11 @@ static PyObject *loader_next(struct py_loader *self)
             (long)getpid());
         return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
     }
+    if (self->feed) {
+        PyErr_SetString(PyExc_ValueError,
+                        "the loader is lent: whoever it is lent to pulls from it");
+        return NULL;
+    }
     if (self->busy) {
         PyErr_SetString(PyExc_ValueError, "another thread waits for this iterator's next item: "
                                           "give each thread an iterator of its own");
@@ -294,17 +339,23 @@ static struct ydl_cursor cursor_of(const struct py_loader *self)
 static PyObject *loader_epoch(struct py_loader *self, void *closure)
 {
     (void)closure;
+    if (look_at_feed(self) != 0)
+        PyErr_Clear(); /* it has come so far all the same */
     return PyLong_FromUnsignedLongLong(cursor_of(self).epoch);
 }
 
 static PyObject *loader_position(struct py_loader *self, void *closure)
 {
     (void)closure;
+    if (look_at_feed(self) != 0)
+        PyErr_Clear();
     return PyLong_FromUnsignedLongLong(cursor_of(self).position);
 }
 
 static PyMethodDef loader_methods[] = {
     {"close", (PyCFunction)loader_close, METH_NOARGS, NULL},
+    {"lend", (PyCFunction)loader_lend, METH_NOARGS, NULL},
+    {"check", (PyCFunction)loader_check, METH_NOARGS, NULL},
     {0},
 };
 

@@ -1,16 +1,18 @@
 """Feeding a stream's records to TensorFlow, as a tf.data.Dataset.
 
-    batches:  core ── generator ──> [chunk map] ──> spec ──> options
-    records:  core ── generator ──> [chunk map] ──> unbatch ──> [record map] ──> spec ──> options
+    batches:  core ── feed ──> [chunk map] ──> spec ──> options
+    records:  core ── feed ──> [chunk map] ──> unbatch ──> [record map] ──> spec ──> options
 
-What is in brackets (routes.py) is there only where shapes vary or leaves are ragged or sparse.
-Arrays cross from NumPy into TensorFlow without a copy: they are C-contiguous and 64-byte aligned,
-and the generator is declared by output_types and output_shapes (with an output_signature, or
-without shapes, TensorFlow copies every array).
+What is in brackets (routes.py) is there only where shapes vary or leaves are ragged or sparse. A
+feed is either the op of native.py or, everywhere and for everything, a generator. There, arrays
+cross from NumPy into TensorFlow without a copy: they are C-contiguous and 64-byte aligned, and the
+generator is declared by output_types and output_shapes (with an output_signature, or without
+shapes, TensorFlow copies every array).
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from ydl import arguments, batching
+from ydl import arguments, batching, log
+from ydl.errors import UnsupportedError
 from ydl.schema import Schema, component_count
 from ydl.stream import RecordStream, Stream
+from ydl.tensorflow import native
 from ydl.tensorflow.routes import Route, batch_routes, record_routes
 from ydl.tensorflow.spec import (
     batched_spec,
@@ -44,13 +48,17 @@ _LARGE_CHUNK_BYTES = 4 << 20
 _LARGE_CHUNK_RECORDS = 16
 
 
+FEEDS = ("auto", "generator", "native")
+
+
 class Pull(NamedTuple):
-    """What to ask of RecordStream.iterate, and for what."""
+    """What to ask of RecordStream.iterate (or lend), and by which feed."""
 
     form: str
     batch_records: int
     drop_remainder: bool
     endless: bool
+    is_native: bool
 
 
 @not_converted
@@ -59,6 +67,8 @@ def make_tf_dataset(
     batch_size: Optional[int] = None,
     drop_remainder: bool = False,
     repeat: bool = False,
+    *,
+    feed: str = "auto",
 ) -> tf.data.Dataset:
     """A tf.data.Dataset over a stream's records.
 
@@ -70,19 +80,25 @@ def make_tf_dataset(
         put together by the C core, which is the fastest way. None: single records.
     repeat: never end. Batches cross the ends of epochs, and each new iterator starts again where
         the stream starts: the way for Keras' fit(steps_per_epoch=...).
+    feed: how records cross into TensorFlow. "native": through an op, without Python; not for
+        structures whose shapes vary, ragged and sparse ones among them. "generator": through
+        Python, for everything. "auto": native where that works. Elements and their order are the
+        same.
 
     Errors of the stream reach the reader of the dataset as TensorFlow's errors, with their text:
     ValueErrors (such as records of different shapes in one batch) as InvalidArgumentError, others
     as UnknownError. Its cardinality is set where every iterator has the same number of records,
     that is, unless the stream starts in the middle of an epoch.
 
-    TypeError, ValueError: the arguments are wrong.
+    TypeError, ValueError: the arguments are wrong, or feed="native" does not work here.
     """
+    if feed not in FEEDS:
+        raise ValueError(f"feed is {feed!r}, and should be one of {', '.join(map(repr, FEEDS))}")
     rows = None if batch_size is None else arguments.integer("batch_size", batch_size, minimum=1)
     if drop_remainder and rows is None:
         raise ValueError("drop_remainder=True needs a batch_size: single records leave none over")
     if isinstance(stream, RecordStream):
-        dataset = _record_stream_dataset(stream, rows, drop_remainder, repeat)
+        dataset = _record_stream_dataset(stream, rows, drop_remainder, repeat, feed)
     elif isinstance(stream, Stream):
         dataset = _user_stream_dataset(stream, rows, drop_remainder, repeat)
     else:
@@ -122,16 +138,41 @@ def _user_stream_dataset(
 
 
 def _record_stream_dataset(
-    stream: RecordStream, rows: Optional[int], drop_remainder: bool, repeat: bool
+    stream: RecordStream, rows: Optional[int], drop_remainder: bool, repeat: bool, feed: str
 ) -> tf.data.Dataset:
     if rows is None:
-        dataset = _records(stream, repeat)
+        dataset = _records(stream, repeat, feed)
     else:
-        dataset = _batches(stream, rows, drop_remainder, repeat)
+        dataset = _batches(stream, rows, drop_remainder, repeat, feed)
     return _assert_cardinality(dataset, stream, rows, drop_remainder, repeat)
 
 
-def _records(stream: RecordStream, repeat: bool) -> tf.data.Dataset:
+def _is_native(feed: str, form: str) -> bool:
+    if feed == "generator":
+        return False
+    reason = native.why_not()
+    if reason is not None:
+        if feed == "native":
+            raise UnsupportedError(f"feed='native' does not work here: {reason}")
+        _tell_fallback(reason)
+        return False
+    if form == "batches":
+        return True
+    if feed == "native":
+        raise UnsupportedError(
+            "feed='native' is for records whose components all have one shape, and for batches of "
+            "such: use feed='auto'"
+        )
+    return False
+
+
+@functools.cache
+def _tell_fallback(reason: str) -> None:
+    """Once in a process."""
+    log.info("feeding TensorFlow through Python, since the native op does not work: %s", reason)
+
+
+def _records(stream: RecordStream, repeat: bool, feed: str) -> tf.data.Dataset:
     schema = stream.schema
     routes = record_routes(schema)
     is_mapped = not all(route.is_row for route in routes)
@@ -139,7 +180,8 @@ def _records(stream: RecordStream, repeat: bool) -> tf.data.Dataset:
 
     # The simple form where it will do, that is, where a row is all that there is to a record.
     form = "chunks" if is_mapped or not schema.is_plain else "batches"
-    pull = Pull(form, chunk_records(stream.mean_record_bytes), False, endless=repeat)
+    rows = chunk_records(stream.mean_record_bytes)
+    pull = Pull(form, rows, False, endless=repeat, is_native=_is_native(feed, form))
     dataset = _from_core(stream, pull, routes, order).unbatch()
     if is_mapped:
         dataset = dataset.map(_record_map(schema, routes))
@@ -147,14 +189,14 @@ def _records(stream: RecordStream, repeat: bool) -> tf.data.Dataset:
 
 
 def _batches(
-    stream: RecordStream, rows: int, drop_remainder: bool, repeat: bool
+    stream: RecordStream, rows: int, drop_remainder: bool, repeat: bool, feed: str
 ) -> tf.data.Dataset:
     schema = stream.schema
     static_rows = rows if drop_remainder else None
     routes = batch_routes(schema, static_rows)
     # The core itself makes dense batches; it knows no ragged or sparse ones.
     form = "batches" if schema.is_plain else "chunks"
-    pull = Pull(form, rows, drop_remainder, endless=repeat)
+    pull = Pull(form, rows, drop_remainder, endless=repeat, is_native=_is_native(feed, form))
     dataset = _from_core(stream, pull, routes, nest_order(schema))
     return declare_spec(dataset, batched_spec(schema, static_rows))
 
@@ -178,6 +220,8 @@ def _from_core(
     stream: RecordStream, pull: Pull, routes: Sequence[Route], order: Sequence[int]
 ) -> tf.data.Dataset:
     """What the core gives at once, as flat tuples of the routes' rows, in this order of routes."""
+    if pull.is_native:
+        return _from_op(stream, pull, routes, order)
     columns = [column for at in order for column in routes[at].columns]
     dataset = _from_generator(
         _generator(stream, pull, _item_converter(stream.schema, pull.form, routes, order)),
@@ -198,6 +242,21 @@ def _from_core(
         return tuple(parts)
 
     return dataset.map(chunk_map)
+
+
+def _from_op(
+    stream: RecordStream, pull: Pull, routes: Sequence[Route], order: Sequence[int]
+) -> tf.data.Dataset:
+    """Batches of components that are leaves: one output of the op for each, in the core's order."""
+    detached = stream.detached()
+    columns = [route.columns[0] for route in routes]
+    return native.batches(
+        lambda: detached.lend(*pull[:4]),
+        [column.dtype for column in columns],
+        [tf.TensorShape(column.shape) for column in columns],
+        order,
+        _from_generator,
+    )
 
 
 def _from_generator(
@@ -230,7 +289,7 @@ def _generator(
     detached = stream.detached()
 
     def generate() -> Iterator[Arrays]:
-        iterator = detached.iterate(*pull)
+        iterator = detached.iterate(*pull[:4])
         try:
             # Not a loop with a yield in it, whose variable would keep the last arrays alive.
             yield from map(convert, iterator)
