@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
@@ -69,6 +70,7 @@ def make_tf_dataset(
     repeat: bool = False,
     *,
     feed: str = "auto",
+    direct_batches: bool = True,
 ) -> tf.data.Dataset:
     """A tf.data.Dataset over a stream's records.
 
@@ -84,6 +86,9 @@ def make_tf_dataset(
         structures whose shapes vary, ragged and sparse ones among them. "generator": through
         Python, for everything. "auto": native where that works. Elements and their order are the
         same.
+    direct_batches: with batch_size=None, `.batch(n)` called on the returned dataset itself is
+        answered by batches of the core, as if batch_size=n had been given here. Elements and their
+        order are the same. False, or any other transformation before: TensorFlow's own way.
 
     Errors of the stream reach the reader of the dataset as TensorFlow's errors, with their text:
     ValueErrors (such as records of different shapes in one batch) as InvalidArgumentError, others
@@ -111,7 +116,29 @@ def make_tf_dataset(
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     dataset = dataset.with_options(options)
     dataset.ydl_stream = stream
+    if direct_batches and rows is None and isinstance(stream, RecordStream):
+        dataset.batch = _direct_batch(weakref.ref(dataset), stream, repeat, feed)
     return dataset
+
+
+def _direct_batch(
+    records: weakref.ReferenceType[tf.data.Dataset], stream: RecordStream, repeat: bool, feed: str
+) -> Callable[..., tf.data.Dataset]:
+    """A method batch() for the dataset `records`; weak, since a cycle would keep files open until
+    the garbage collector runs."""
+
+    @not_converted
+    def batch(
+        batch_size: Any, drop_remainder: Any = False, *args: Any, **kwargs: Any
+    ) -> tf.data.Dataset:
+        """Combines consecutive elements of this dataset, as tf.data.Dataset.batch() does."""
+        is_plain = isinstance(batch_size, (int, np.integer)) and isinstance(drop_remainder, bool)
+        if is_plain and batch_size > 0:
+            # What else it takes says how TensorFlow's own threads would work.
+            return make_tf_dataset(stream, int(batch_size), drop_remainder, repeat, feed=feed)
+        return tf.data.Dataset.batch(records(), batch_size, drop_remainder, *args, **kwargs)
+
+    return batch
 
 
 def chunk_records(mean_record_bytes: int) -> int:
