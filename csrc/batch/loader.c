@@ -90,8 +90,7 @@ static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers,
         uint64_t left = loader->epoch_len - loader->cursor.position;
         uint64_t wanted = loader->config.batch_records - n;
         uint64_t take = left < wanted ? left : wanted;
-        for (uint64_t i = 0; i < take; i++)
-            numbers[n + i] = ydl_indices_at(&loader->indices, loader->cursor.position + i);
+        ydl_indices_copy(&loader->indices, loader->cursor.position, take, numbers + n);
         n += take;
         loader->cursor.position += take;
     }

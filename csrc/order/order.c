@@ -8,8 +8,10 @@
 uint64_t ydl_order_len(const struct ydl_order *order)
 {
     assert(order->num_shards > 0 && order->rank < order->num_shards);
-    uint64_t len = order->records / order->num_shards;
-    if (!order->drop_remainder && order->rank < order->records % order->num_shards)
+    assert(order->cut <= order->records);
+    const uint64_t dealt = order->records - order->cut;
+    uint64_t len = dealt / order->num_shards;
+    if (!order->drop_remainder && order->rank < dealt % order->num_shards)
         len++;
     return len;
 }
@@ -51,8 +53,16 @@ enum ydl_status ydl_order_fill(const struct ydl_order *order, uint64_t epoch,
         .first = order->rank,
         .step = order->num_shards,
     };
+    if (!order->shuffle)
+        return YDL_OK;
+    if (order->scope == YDL_SCOPE_GLOBAL) {
+        out->permuted = true;
+        ydl_permutation_init(&out->permutation, order->seed, order->reshuffle ? epoch : 0,
+                             order->records);
+        return YDL_OK;
+    }
     /* A list of one has one order. */
-    if (!order->shuffle || out->len < 2)
+    if (out->len < 2)
         return YDL_OK;
     enum ydl_status status = fill_shuffled(order, epoch, out, err);
     if (status != YDL_OK)
@@ -64,6 +74,26 @@ void ydl_indices_clear(struct ydl_indices *indices)
 {
     free(indices->values);
     *indices = (struct ydl_indices){0};
+}
+
+void ydl_indices_copy(const struct ydl_indices *indices, uint64_t start, uint64_t n, uint64_t *out)
+{
+    assert(start <= indices->len && n <= indices->len - start);
+    if (indices->values && indices->wide) {
+        const uint64_t *values = (const uint64_t *)indices->values + start;
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = values[i];
+    } else if (indices->values) {
+        const uint32_t *values = (const uint32_t *)indices->values + start;
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = values[i];
+    } else if (indices->permuted) {
+        ydl_permutation_copy(&indices->permutation, indices->first + start * indices->step,
+                             indices->step, n, out);
+    } else {
+        for (uint64_t i = 0; i < n; i++)
+            out[i] = indices->first + (start + i) * indices->step;
+    }
 }
 
 struct ydl_cursor ydl_cursor_at(uint64_t len, uint64_t start_epoch, uint64_t start_offset)
