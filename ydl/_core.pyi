@@ -94,6 +94,8 @@ class Loader:
         shuffle: bool,
         reshuffle: bool,
         seed: int,
+        shuffle_scope: str,
+        cut: int,
         epoch: int,
         position: int,
         batch_records: int,
@@ -145,7 +147,9 @@ def hash64(content: bytes) -> int:
 def shuffle(n: int, seed: int) -> npt.NDArray[np.uint64]:
     """numpy.random.RandomState(seed).shuffle(list(range(n))) as an array."""
 
-def shard_len(records: int, rank: int, num_shards: int, drop_shard_remainder: bool) -> int: ...
+def shard_len(
+    records: int, rank: int, num_shards: int, drop_shard_remainder: bool, cut: int = 0
+) -> int: ...
 def record_numbers(
     records: int,
     *,
@@ -155,6 +159,8 @@ def record_numbers(
     shuffle: bool,
     reshuffle: bool,
     seed: int,
+    shuffle_scope: str,
+    cut: int,
     epoch: int,
     start: int,
     count: int,

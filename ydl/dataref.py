@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from ydl import arguments, log, text
-from ydl.epochs import EpochCounter
 from ydl.errors import CorruptCacheError, NotCachedError
 from ydl.handle import DatasetFiles, Handle
 from ydl.manifest import Manifest
-from ydl.shard import Order, ShardReader
+from ydl.shard import Order, ShardReader, start_at_global_offset, start_at_shard_offset
 from ydl.store import LocalStore
 from ydl.stream import RecordStream, Stream
 
+SHUFFLE_SCOPES = ("shard", "global")
 # Validated between two looks at signals: some 0.1 s where each part takes a few round trips.
 _CHECK_PARTS = 64
 
@@ -98,6 +98,8 @@ class CachedDataRef(DataRef):
         drop_shard_remainder: bool = False,
         *,
         start_epoch: int = 0,
+        shuffle_scope: str = "shard",
+        global_offset: Optional[int] = None,
     ) -> RecordStream:
         """The records [shard_rank::num_shards] of the dataset, epoch after epoch.
 
@@ -109,10 +111,27 @@ class CachedDataRef(DataRef):
         drop_shard_remainder: leave out the dataset's last len(self) % num_shards records, so that
         all shards are equally long.
 
+        shuffle_scope: "shard": each shard is shuffled, as yogadl does. "global": the whole dataset
+        is, by a permutation of (shuffle_seed, epoch, len(self)) (csrc/order/permutation.h), before
+        [shard_rank::num_shards] is taken of it and its last records are dropped. Place p of this
+        sequence belongs to rank p % num_shards, so that all ranks together go through the same
+        sequence, however many they are.
+        global_offset: with "global", instead of start_offset: the place of the sequence from which
+        on the ranks have every record, whatever num_shards was before; from the beginning of
+        start_epoch on, where every epoch counts for len(self), dropped records included. So that
+        drop_shard_remainder keeps all ranks equally long, the resumed epoch is without its last
+        (len(self) - global_offset) % num_shards records, and where only such are left, the next
+        epoch is the first. An endless iterator goes on through the end of the resumed epoch as it
+        does through others.
+
         TypeError or ValueError, with the number, for what is no integer in its range;
-        ValueError for shuffle with reshuffling and no seed.
+        ValueError for shuffle with reshuffling, or with "global", and no seed.
         """
+        scope = arguments.choice("shuffle_scope", shuffle_scope, SHUFFLE_SCOPES)
         offset = arguments.integer("start_offset", start_offset)
+        if global_offset is not None:
+            global_offset = arguments.integer("global_offset", global_offset)
+            _check_global_offset(global_offset, offset, scope)
         epoch = arguments.integer("start_epoch", start_epoch)
         num_shards = arguments.integer("num_shards", num_shards, minimum=1)
         rank = arguments.integer("shard_rank", shard_rank)
@@ -127,11 +146,15 @@ class CachedDataRef(DataRef):
             drop_shard_remainder=bool(drop_shard_remainder),
             shuffle=bool(shuffle),
             reshuffle=bool(shuffle and not skip_shuffle_at_epoch_end),
-            seed=_seed(shuffle_seed, shuffle, skip_shuffle_at_epoch_end),
+            seed=_seed(shuffle_seed, shuffle, skip_shuffle_at_epoch_end, scope),
+            shuffle_scope=scope,
         )
         self._warn_of_empty_shards(order)
-        epochs = EpochCounter(order.shard_len(len(self)), epoch, offset)
-        return RecordStream(ShardReader(self._handle, order, epochs))
+        if global_offset is None:
+            start = start_at_shard_offset(order, len(self), epoch, offset)
+        else:
+            start = start_at_global_offset(order, len(self), epoch, global_offset)
+        return RecordStream(ShardReader(self._handle, order, start))
 
     def read(self, numbers: Iterable[int]) -> list[Any]:
         """The records with these numbers, nested as the dataset's elements; for looking at data,
@@ -181,9 +204,29 @@ def _ranks_without_records(records: int, order: Order) -> range:
     return range(0 if order.drop_shard_remainder else records, order.num_shards)
 
 
-def _seed(seed: Any, shuffle: Any, skip_shuffle_at_epoch_end: Any) -> int:
+def _check_global_offset(global_offset: int, start_offset: int, scope: str) -> None:
+    if scope != "global":
+        raise ValueError(
+            f"global_offset is {global_offset}, a place in the sequence that all ranks share, but "
+            f"shuffle_scope is {scope!r}, which has none: give start_offset, which counts this "
+            "shard's records, or shuffle_scope='global'"
+        )
+    if start_offset:
+        raise ValueError(
+            f"start_offset is {start_offset} and global_offset is {global_offset}: give one of "
+            "them, start_offset for records of this shard or global_offset for a place in the "
+            "sequence that all ranks share"
+        )
+
+
+def _seed(seed: Any, shuffle: Any, skip_shuffle_at_epoch_end: Any, scope: str) -> int:
     if seed is not None:
         return arguments.seed(seed)
+    if shuffle and scope == "global":
+        raise ValueError(
+            "shuffle=True with shuffle_scope='global' needs a shuffle_seed, the same on all ranks, "
+            "since they share one order: give one"
+        )
     if shuffle and not skip_shuffle_at_epoch_end:
         raise ValueError(
             "shuffle=True needs a shuffle_seed, since each epoch's order is made from it and the "

@@ -30,12 +30,11 @@ class EpochCounter:
     Thread-safe; a copy or a pickle counts on for itself.
     """
 
-    def __init__(self, length: int, start_epoch: int, start_offset: int) -> None:
-        """length: records of an epoch; start_offset: records after start_epoch's beginning."""
-        epochs, record = divmod(start_offset, length) if length else (0, 0)
-        self.start = Position(start_epoch + epochs, record)
+    def __init__(self, start: Position, length: int) -> None:
+        """start: where the first iterator begins; length: records of that epoch."""
+        self.start = start
         self._length = length
-        self._next = self.start
+        self._next = start
         self._left_at: Optional[int] = None  # record where an iterator of the first epoch ended
 
     def take(self) -> Position:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import numpy as np
 
-from ydl import caching, log, storage
+from ydl import arguments, caching, log, storage
 from ydl.autograph import called_as_is
-from ydl.dataref import CachedDataRef
+from ydl.dataref import SHUFFLE_SCOPES, CachedDataRef
 from ydl.schema import RaggedValue, SparseValue
 from ydl.storage.base import DEFAULT_PART_BYTES, CachingStorage
 
@@ -111,6 +111,7 @@ class YogaDL:
         drop_remainder: bool = False,
         repeat: bool = False,
         drop_shard_remainder: bool = True,
+        shuffle_scope: str = "shard",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """A decorator for a function that returns the training dataset. The decorated function
         returns this rank's share of the cached dataset as a tf.data.Dataset that begins at
@@ -120,6 +121,8 @@ class YogaDL:
         shuffle: with `seed`, in another order each epoch unless skip_shuffle_at_epoch_end.
         batch_size, drop_remainder, repeat: of ydl.tensorflow.make_tf_dataset.
         drop_shard_remainder: leave records out so that all ranks have equally many.
+        shuffle_scope: "shard" (each rank shuffles its share, as yogadl does) or "global" (the whole
+        dataset is shuffled, then dealt to ranks), as in DataRef.stream.
         """
         return self.make_decorator(
             dataset_id=dataset_id,
@@ -130,6 +133,7 @@ class YogaDL:
             batch_size=batch_size,
             drop_remainder=drop_remainder,
             repeat=repeat,
+            shuffle_scope=shuffle_scope,
         )
 
     def cache_validation_dataset(
@@ -142,6 +146,7 @@ class YogaDL:
         drop_remainder: bool = False,
         repeat: bool = False,
         drop_shard_remainder: bool = False,
+        shuffle_scope: str = "shard",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """As cache_train_dataset, for the validation dataset: stored as dataset_version + "_val",
         always from its beginning, in one order, and with every record on some rank."""
@@ -155,6 +160,7 @@ class YogaDL:
             drop_remainder=drop_remainder,
             repeat=repeat,
             resume=False,
+            shuffle_scope=shuffle_scope,
         )
 
     def make_decorator(
@@ -169,9 +175,11 @@ class YogaDL:
         drop_remainder: bool = False,
         repeat: bool = False,
         resume: bool = True,
+        shuffle_scope: str = "shard",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """What the other two are made of. resume: begin at start_epoch and offset_records."""
         _check_version(dataset_version)
+        arguments.choice("shuffle_scope", shuffle_scope, SHUFFLE_SCOPES)
         self.storage.check_id(dataset_id, dataset_version)
 
         def decorator(function: Callable[..., Any]) -> Callable[..., tf.data.Dataset]:
@@ -198,13 +206,14 @@ class YogaDL:
                     num_shards=self.dist.size,
                     drop_shard_remainder=drop_shard_remainder,
                     start_epoch=epoch,
+                    shuffle_scope=shuffle_scope,
                 )
                 name = f"{dataset_id}:{dataset_version}"
                 if is_hit:
                     self._tell_hit(name, ref, stream.start)
                     self._warn_of_other_batch_size(name, ref)
                 if drop_shard_remainder:
-                    self._tell_unused(name, ref)
+                    self._tell_unused(name, ref, shuffle_scope)
                 if offset > 0:
                     self._warn_of_batches(name, ref, offset)
 
@@ -231,12 +240,13 @@ class YogaDL:
             *start,
         )
 
-    def _tell_unused(self, name: str, ref: CachedDataRef) -> None:
+    def _tell_unused(self, name: str, ref: CachedDataRef, shuffle_scope: str) -> None:
         unused = len(ref) % self.dist.size
         if unused:
             log.info(
-                "drop_shard_remainder leaves the last %d of the %d records of %s unused, so that "
+                "drop_shard_remainder leaves %s %d of the %d records of %s unused, so that "
                 "%d ranks get %d each",
+                "the last" if shuffle_scope == "shard" else "in each epoch",
                 unused,
                 len(ref),
                 name,

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import numpy as np
@@ -39,20 +39,72 @@ class Order:
     shuffle: bool
     reshuffle: bool  # another order each epoch
     seed: int
+    shuffle_scope: str = "shard"
+    cut: int = 0  # records left out at the end, before any remainder
 
     def shard_len(self, records: int) -> int:
-        return _core.shard_len(records, self.rank, self.num_shards, self.drop_shard_remainder)
+        return _core.shard_len(
+            records, self.rank, self.num_shards, self.drop_shard_remainder, self.cut
+        )
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a shard's iterators begin."""
+
+    position: Position  # of the first one that ends with its epoch
+    order: Order  # of that epoch
+    endless: Position  # of those that never end
+
+
+def start_at_shard_offset(order: Order, records: int, epoch: int, offset: int) -> Start:
+    """offset: of this shard's records, from the beginning of `epoch` on."""
+    length = order.shard_len(records)
+    epochs, record = divmod(offset, length) if length else (0, 0)
+    position = Position(epoch + epochs, record)
+    return Start(position, order, position)
+
+
+def start_at_global_offset(order: Order, records: int, epoch: int, offset: int) -> Start:
+    """offset: in the sequence that all ranks go through together, of `records` an epoch.
+
+    A place of the sequence belongs to the same rank whether it is reached by resuming or not, so
+    that a rank begins with its first place from `offset` on.
+    """
+    epochs, offset = divmod(offset, records) if records else (0, 0)
+    epoch += epochs
+    length = order.shard_len(records)
+    first = max(-((order.rank - offset) // order.num_shards), 0)
+    endless = Position(epoch, min(first, length))
+    if not length or not order.drop_shard_remainder:
+        return Start(endless, order, endless)
+    # All ranks are to be equally long in this epoch, too. It may begin inside a round of ranks, so
+    # that it has to end inside one.
+    left = records - offset
+    if left < order.num_shards:
+        return Start(Position(epoch + 1, 0), order, endless)
+    order = replace(order, drop_shard_remainder=False, cut=left % order.num_shards)
+    return Start(Position(epoch, first), order, endless)
 
 
 class ShardReader:
     """Makes iterators. They are generators, so that each takes its epoch at its first pull and
     ends its threads when it is exhausted, closed or dropped."""
 
-    def __init__(self, handle: AnyHandle, order: Order, epochs: EpochCounter) -> None:
+    def __init__(
+        self, handle: AnyHandle, order: Order, start: Start, epochs: Optional[EpochCounter] = None
+    ) -> None:
         self._handle = handle
         self._order = order
-        self.epochs = epochs
-        self.records = order.shard_len(handle.files.manifest.records)
+        self._start = start
+        self.epochs = epochs or EpochCounter(start.position, self._length(start.order))
+        self.records = self._length(order)
+
+    def _length(self, order: Order) -> int:
+        return order.shard_len(self._handle.files.manifest.records)
+
+    def _order_of(self, epoch: int) -> Order:
+        return self._start.order if epoch == self._start.position.epoch else self._order
 
     @property
     def schema(self) -> Schema:
@@ -62,14 +114,19 @@ class ShardReader:
     def mean_record_bytes(self) -> int:
         return self._handle.files.manifest.mean_record_bytes
 
+    @property
+    def begins_with_whole_epoch(self) -> bool:
+        """The first iterator has as many records as the others."""
+        return self._length(self._start.order) - self._start.position.record == self.records
+
     def detached(self) -> ShardReader:
         """Shares the epochs, and keeps nothing open between iterations."""
-        return ShardReader(self._handle.detached(), self._order, self.epochs)
+        return ShardReader(self._handle.detached(), self._order, self._start, self.epochs)
 
     def record_numbers(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
         return _core.record_numbers(
             self._handle.files.manifest.records,
-            **vars(self._order),
+            **vars(self._order_of(epoch)),
             epoch=epoch,
             start=start,
             count=count,
@@ -96,7 +153,7 @@ class ShardReader:
 
         endless: from the resume point on, for ever; does not count as an epoch of the stream.
         """
-        with self._loading(form, batch_records, drop_remainder, endless) as loader:
+        with self._loading(form, batch_records, drop_remainder, endless) as (loader, _):
             # No Python code of ours runs per item unless pack is some.
             yield from loader if pack is None else map(pack, loader)
 
@@ -105,13 +162,13 @@ class ShardReader:
     ) -> Generator[tuple[int, int, int], None, None]:
         """As iterate(), but for TensorFlow's op: one item, (two numbers that the op wants, how
         many batches it may ask for). The batches are there until this generator goes on."""
-        with self._loading(form, batch_records, drop_remainder, endless) as loader:
-            left = self.records - loader.position
+        with self._loading(form, batch_records, drop_remainder, endless) as (loader, length):
+            left = length - loader.position
             count = left // batch_records if drop_remainder else -(-left // batch_records)
             note_damage = functools.partial(self._note_damage_of_lent, loader)
             atexit.register(note_damage)  # TensorFlow keeps its iterators to the very end
             try:
-                yield (*loader.lend(), _ENDLESS if endless and self.records else count)
+                yield (*loader.lend(), _ENDLESS if endless and length else count)
             finally:
                 atexit.unregister(note_damage)
                 note_damage()
@@ -119,13 +176,18 @@ class ShardReader:
     @contextlib.contextmanager
     def _loading(
         self, form: str, batch_records: int, drop_remainder: bool, endless: bool
-    ) -> Iterator[_core.Loader]:
-        start = self.epochs.start if endless else self.epochs.take()
-        loader = self._open_loader(form, batch_records, drop_remainder, endless, start)
+    ) -> Iterator[tuple[_core.Loader, int]]:
+        """(A loader, records of an epoch)."""
+        start = self._start.endless if endless else self.epochs.take()
+        order = self._order if endless else self._order_of(start.epoch)
+        length = self._length(order)
+        loader = self._open_loader(
+            form, batch_records, drop_remainder, order, start, length if not endless else None
+        )
         try:
-            yield loader
+            yield loader, length
         except GeneratorExit:
-            unserved = self.records - loader.position if loader.epoch == start.epoch else 0
+            unserved = length - loader.position if loader.epoch == start.epoch else 0
             if not endless and unserved >= (batch_records if drop_remainder else 1):
                 self.epochs.leave(Position(loader.epoch, loader.position))
             raise
@@ -146,19 +208,26 @@ class ShardReader:
             return
 
     def _open_loader(
-        self, form: str, batch_records: int, drop_remainder: bool, endless: bool, start: Position
+        self,
+        form: str,
+        batch_records: int,
+        drop_remainder: bool,
+        order: Order,
+        start: Position,
+        end: Optional[int],
     ) -> _core.Loader:
+        """end: the epoch's length; None: endless."""
         threads = _prefetch_threads(form, batch_records, self.mean_record_bytes)
-        if not endless and self.records - start.record <= batch_records:
+        if end is not None and end - start.record <= batch_records:
             threads = 0  # one gather: nothing to do ahead
         return _core.Loader(
             self._handle.reader(),
-            **vars(self._order),
+            **vars(order),
             epoch=start.epoch,
             position=start.record,
             batch_records=batch_records,
             drop_remainder=drop_remainder,
-            endless=endless,
+            endless=end is None,
             form=form,
             threads=threads,
             depth=threads + 2,

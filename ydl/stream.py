@@ -93,7 +93,7 @@ class RecordStream(Stream):
     @property
     def starts_at_epoch_begin(self) -> bool:
         """The resume point is no place inside an epoch, so that all epochs have len() records."""
-        return self.start.record == 0
+        return self._shard.begins_with_whole_epoch
 
     def batches(self, batch_size: int, drop_remainder: bool = False) -> Iterator[Any]:
         """The next epoch in batches: arrays [batch_size, ...], 64-byte aligned, in the records'

@@ -141,26 +141,18 @@ static PyObject *shuffle(PyObject *module, PyObject *args)
     return array;
 }
 
-static int check_shard(unsigned long long rank, unsigned long long num_shards)
-{
-    if (num_shards > 0 && rank < num_shards)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "there is no shard %llu among %llu", rank, num_shards);
-    return -1;
-}
-
 static PyObject *shard_len(PyObject *module, PyObject *args)
 {
     (void)module;
-    unsigned long long records, rank, num_shards;
+    unsigned long long records, rank, num_shards, cut = 0;
     int drop_remainder;
-    if (!PyArg_ParseTuple(args, "KKKp:shard_len", &records, &rank, &num_shards, &drop_remainder) ||
-        check_shard(rank, num_shards) != 0)
+    if (!PyArg_ParseTuple(args, "KKKp|K:shard_len", &records, &rank, &num_shards, &drop_remainder,
+                          &cut))
         return NULL;
-    struct ydl_order order = {.records = records,
-                              .rank = rank,
-                              .num_shards = num_shards,
-                              .drop_remainder = drop_remainder};
+    struct ydl_order order = {
+        .rank = rank, .num_shards = num_shards, .cut = cut, .drop_remainder = drop_remainder};
+    if (ydl_order_from_python(&order, records, "shard") != 0)
+        return NULL;
     return PyLong_FromUnsignedLongLong(ydl_order_len(&order));
 }
 
@@ -172,31 +164,36 @@ static PyObject *slice_of(const struct ydl_indices *indices, uint64_t start, uin
     if (!array)
         return NULL;
     uint64_t *values = PyArray_DATA((PyArrayObject *)array);
-    for (uint64_t i = 0; i < n; i++)
-        values[i] = ydl_indices_at(indices, start + i);
+    Py_BEGIN_ALLOW_THREADS;
+    if (n > 0)
+        ydl_indices_copy(indices, start, n, values);
+    Py_END_ALLOW_THREADS;
     return array;
 }
 
 static PyObject *record_numbers(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"records", "rank",      "num_shards", "drop_shard_remainder",
-                            "shuffle", "reshuffle", "seed",       "epoch",
-                            "start",   "count",     NULL};
-    unsigned long long records, rank, num_shards, epoch, start, count;
+                            "shuffle", "reshuffle", "seed",       "shuffle_scope",
+                            "cut",     "epoch",     "start",      "count",
+                            NULL};
+    unsigned long long records, rank, num_shards, cut, epoch, start, count;
     int drop_remainder, do_shuffle, reshuffle;
     unsigned int seed;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K$KKpppIKKK:record_numbers", names, &records,
+    const char *scope;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K$KKpppIsKKKK:record_numbers", names, &records,
                                      &rank, &num_shards, &drop_remainder, &do_shuffle, &reshuffle,
-                                     &seed, &epoch, &start, &count) ||
-        check_shard(rank, num_shards) != 0)
+                                     &seed, &scope, &cut, &epoch, &start, &count))
         return NULL;
-    struct ydl_order order = {.records = records,
-                              .rank = rank,
+    struct ydl_order order = {.rank = rank,
                               .num_shards = num_shards,
+                              .cut = cut,
                               .drop_remainder = drop_remainder,
                               .shuffle = do_shuffle,
                               .reshuffle = reshuffle,
                               .seed = seed};
+    if (ydl_order_from_python(&order, records, scope) != 0)
+        return NULL;
     struct ydl_indices indices = {0};
     struct ydl_error err = {0};
     enum ydl_status status;

@@ -58,31 +58,45 @@ static bool is_made_from_rows(enum form form)
 }
 
 static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_reader,
-                              struct ydl_loader_config *config, enum form *form)
+                              struct ydl_loader_config *config, const char **scope, enum form *form)
 {
-    static char *names[] = {"reader",   "rank",          "num_shards",     "drop_shard_remainder",
-                            "shuffle",  "reshuffle",     "seed",           "epoch",
-                            "position", "batch_records", "drop_remainder", "endless",
-                            "form",     "threads",       "depth",          NULL};
-    unsigned long long rank, num_shards, epoch, position, batch_records;
+    static char *names[] = {"reader",
+                            "rank",
+                            "num_shards",
+                            "drop_shard_remainder",
+                            "shuffle",
+                            "reshuffle",
+                            "seed",
+                            "shuffle_scope",
+                            "cut",
+                            "epoch",
+                            "position",
+                            "batch_records",
+                            "drop_remainder",
+                            "endless",
+                            "form",
+                            "threads",
+                            "depth",
+                            NULL};
+    unsigned long long rank, num_shards, cut, epoch, position, batch_records;
     int drop_shard_remainder, shuffle, reshuffle, drop_remainder, endless;
     unsigned int seed, threads, depth;
     const char *form_name;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O$KKpppIKKKppsII:Loader", names, out_reader,
-                                     &rank, &num_shards, &drop_shard_remainder, &shuffle,
-                                     &reshuffle, &seed, &epoch, &position, &batch_records,
-                                     &drop_remainder, &endless, &form_name, &threads, &depth) ||
+    if (!PyArg_ParseTupleAndKeywords(
+            args, kwargs, "O$KKpppIsKKKKppsII:Loader", names, out_reader, &rank, &num_shards,
+            &drop_shard_remainder, &shuffle, &reshuffle, &seed, scope, &cut, &epoch, &position,
+            &batch_records, &drop_remainder, &endless, &form_name, &threads, &depth) ||
         form_from_name(form_name, form) != 0)
         return -1;
-    if (num_shards == 0 || rank >= num_shards || batch_records == 0 || depth == 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "cannot load rank %llu of %llu shards in batches of %llu, %u ahead", rank,
-                     num_shards, batch_records, depth);
+    if (batch_records == 0 || depth == 0) {
+        PyErr_Format(PyExc_ValueError, "cannot load batches of %llu, %u ahead", batch_records,
+                     depth);
         return -1;
     }
     *config = (struct ydl_loader_config){
         .order = {.rank = rank,
                   .num_shards = num_shards,
+                  .cut = cut,
                   .drop_remainder = drop_shard_remainder,
                   .shuffle = shuffle,
                   .reshuffle = reshuffle,
@@ -103,8 +117,9 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
     const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
     PyObject *reader_arg;
     struct ydl_loader_config config;
+    const char *scope;
     struct ydl_error err = {0};
-    if (config_from_python(args, kwargs, &reader_arg, &config, &self->form) != 0)
+    if (config_from_python(args, kwargs, &reader_arg, &config, &scope, &self->form) != 0)
         return -1;
     if (!Py_IS_TYPE(reader_arg, state->reader_type)) {
         PyErr_Format(PyExc_TypeError, "reader is %R, no Reader", reader_arg);
@@ -119,7 +134,8 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     struct ydl_reader *reader = self->reader->reader;
-    config.order.records = reader->records;
+    if (ydl_order_from_python(&config.order, reader->records, scope) != 0)
+        return -1;
     self->epoch_len = ydl_order_len(&config.order);
     self->start = config.start;
     if (self->start.position > self->epoch_len) {

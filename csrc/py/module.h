@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "batch/gather.h"
 #include "batch/reader.h"
+#include "order/order.h"
 
 enum { YDL_STATUS_COUNT = YDL_FORKED + 1 };
 
@@ -57,6 +58,8 @@ struct py_reader {
 /* convert.c: from Python. 0, or -1 with an exception. */
 int ydl_layout_from_python(const struct module_state *state, PyObject *components,
                            struct ydl_layout *out);
+/* What the core's asserts demand of an order: ValueError where it is none of `records` records. */
+int ydl_order_from_python(struct ydl_order *order, uint64_t records, const char *scope);
 
 /* arrays.c: to Python. What is returned is a new reference, or NULL with an exception. */
 
