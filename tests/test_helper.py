@@ -25,6 +25,7 @@ class Made(NamedTuple):
     batch_size: Optional[int]
     drop_remainder: bool
     repeat: bool
+    feed: str
 
     def __iter__(self):
         return iter(self.stream)
@@ -89,21 +90,21 @@ def test_train_and_validation_differ_as_the_table_says(config):
         "1_train.ydl",
         "1_val.ydl",
     ]
-    assert (train.batch_size, train.drop_remainder, train.repeat) == (None, False, False)
+    assert train[1:] == (None, False, False, "auto")
 
 
 def test_options_of_the_decorators(config):
     helper = YogaDL(config, dist=Dist(0, 3), seed=1)
     made = helper.cache_train_dataset(
         "d", "1", True, True, batch_size=4, drop_remainder=True, repeat=True,
-        drop_shard_remainder=False,
+        drop_shard_remainder=False, feed="generator",
     )(lambda: numbers(10))()  # fmt: skip
-    assert made[1:] == (4, True, True) and len(made.stream) == 4
+    assert made[1:] == (4, True, True, "generator") and len(made.stream) == 4
     assert list(made) == list(made)  # skip_shuffle_at_epoch_end
     made = helper.cache_validation_dataset(
         "d", "1", batch_size=4, drop_remainder=True, repeat=True, drop_shard_remainder=True
     )(lambda: numbers(10))()
-    assert made[1:] == (4, True, True) and len(made.stream) == 3
+    assert made[1:] == (4, True, True, "auto") and len(made.stream) == 3
     with pytest.raises(TypeError):
         helper.cache_train_dataset("d", "1", True, False, 4)
     with pytest.raises(TypeError):

@@ -112,6 +112,7 @@ class YogaDL:
         repeat: bool = False,
         drop_shard_remainder: bool = True,
         shuffle_scope: str = "shard",
+        feed: str = "auto",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """A decorator for a function that returns the training dataset. The decorated function
         returns this rank's share of the cached dataset as a tf.data.Dataset that begins at
@@ -119,7 +120,7 @@ class YogaDL:
         dataset_version + "_train".
 
         shuffle: with `seed`, in another order each epoch unless skip_shuffle_at_epoch_end.
-        batch_size, drop_remainder, repeat: of ydl.tensorflow.make_tf_dataset.
+        batch_size, drop_remainder, repeat, feed: of ydl.tensorflow.make_tf_dataset.
         drop_shard_remainder: leave records out so that all ranks have equally many.
         shuffle_scope: "shard" (each rank shuffles its share, as yogadl does) or "global" (the whole
         dataset is shuffled, then dealt to ranks), as in DataRef.stream.
@@ -134,6 +135,7 @@ class YogaDL:
             drop_remainder=drop_remainder,
             repeat=repeat,
             shuffle_scope=shuffle_scope,
+            feed=feed,
         )
 
     def cache_validation_dataset(
@@ -147,6 +149,7 @@ class YogaDL:
         repeat: bool = False,
         drop_shard_remainder: bool = False,
         shuffle_scope: str = "shard",
+        feed: str = "auto",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """As cache_train_dataset, for the validation dataset: stored as dataset_version + "_val",
         always from its beginning, in one order, and with every record on some rank."""
@@ -161,6 +164,7 @@ class YogaDL:
             repeat=repeat,
             resume=False,
             shuffle_scope=shuffle_scope,
+            feed=feed,
         )
 
     def make_decorator(
@@ -176,6 +180,7 @@ class YogaDL:
         repeat: bool = False,
         resume: bool = True,
         shuffle_scope: str = "shard",
+        feed: str = "auto",
     ) -> Callable[[Callable[..., Any]], Callable[..., tf.data.Dataset]]:
         """What the other two are made of. resume: begin at start_epoch and offset_records."""
         _check_version(dataset_version)
@@ -220,7 +225,11 @@ class YogaDL:
                 from ydl.tensorflow import make_tf_dataset
 
                 dataset: tf.data.Dataset = make_tf_dataset(
-                    stream, batch_size=batch_size, drop_remainder=drop_remainder, repeat=repeat
+                    stream,
+                    batch_size=batch_size,
+                    drop_remainder=drop_remainder,
+                    repeat=repeat,
+                    feed=feed,
                 )
                 return dataset
 
