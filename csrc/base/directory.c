@@ -91,3 +91,23 @@ enum ydl_status ydl_directory_open(const char *path, enum ydl_directory_use use,
              path);
     return ydl_fail_at(err, path);
 }
+
+enum ydl_status ydl_directory_flush(int fd, const char *path, struct ydl_error *err)
+{
+    enum ydl_status status = ydl_fsync(fd, path, err);
+    if (status == YDL_OS &&
+        (err->sys_errno == EINVAL || err->sys_errno == EOPNOTSUPP || err->sys_errno == ENOSYS))
+        return YDL_OK;
+    return status;
+}
+
+enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err)
+{
+    int fd;
+    enum ydl_status status = ydl_directory_open(path, YDL_DIRECTORY_LIST, &fd, err);
+    if (status != YDL_OK)
+        return status;
+    status = ydl_directory_flush(fd, path, err);
+    close(fd); /* nothing was written through it */
+    return status;
+}

@@ -22,4 +22,11 @@ enum ydl_directory_use {
 YDL_MUST_CHECK enum ydl_status ydl_directory_open(const char *path, enum ydl_directory_use use,
                                                   int *out_fd, struct ydl_error *err);
 
+/* Makes the names inside the directory durable. File systems that cannot (FUSE, CIFS) write names
+ * at once or not at our bidding; there it succeeds. path: for error texts. */
+YDL_MUST_CHECK enum ydl_status ydl_directory_flush(int fd, const char *path, struct ydl_error *err);
+
+/* The same for one that is not open. */
+YDL_MUST_CHECK enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err);
+
 #endif

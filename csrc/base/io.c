@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/directory.h"
 
 int ydl_open(const char *path, int flags, mode_t mode)
 {
@@ -75,17 +74,6 @@ enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err)
     if (rc != 0)
         return ydl_fail_os(err, errno, path, "cannot flush %s to disk", path);
     return YDL_OK;
-}
-
-enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err)
-{
-    int fd;
-    enum ydl_status status = ydl_directory_open(path, YDL_DIRECTORY_LIST, &fd, err);
-    if (status != YDL_OK)
-        return status;
-    status = ydl_fsync(fd, path, err);
-    close(fd); /* nothing was written through it */
-    return status;
 }
 
 enum ydl_status ydl_close(int fd, const char *path, struct ydl_error *err)

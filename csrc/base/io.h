@@ -23,9 +23,6 @@ YDL_MUST_CHECK enum ydl_status ydl_pread_all(int fd, void *bytes, size_t n, uint
 
 YDL_MUST_CHECK enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err);
 
-/* Makes the names inside the directory durable. */
-YDL_MUST_CHECK enum ydl_status ydl_fsync_dir(const char *path, struct ydl_error *err);
-
 /* Closes and reports a late write error (NFS, quota). The descriptor is gone whatever comes. */
 YDL_MUST_CHECK enum ydl_status ydl_close(int fd, const char *path, struct ydl_error *err);
 

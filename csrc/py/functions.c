@@ -1,6 +1,7 @@
 /* The module's functions: manifest log, file systems, hashing, orders. */
 #include "py/module.h"
 
+#include "base/directory.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "batch/feed.h"

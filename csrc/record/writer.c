@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/directory.h"
 #include "base/io.h"
 #include "record/encode.h"
 #include "record/part.h"

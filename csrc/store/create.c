@@ -184,15 +184,10 @@ static void drop_temp(struct creation *c)
 
 static enum ydl_status flush_names(const struct creation *c, struct ydl_error *err)
 {
-    enum ydl_status status = ydl_fsync(c->dir_fd, c->dir, err);
+    enum ydl_status status = ydl_directory_flush(c->dir_fd, c->dir, err);
     if (status == YDL_OK)
         return YDL_OK;
-    /* File systems that cannot flush a directory (FUSE, CIFS) write names at once or not at our
-     * bidding. */
-    int sys_errno = err->sys_errno;
-    if (sys_errno == EINVAL || sys_errno == EOPNOTSUPP || sys_errno == ENOSYS)
-        return YDL_OK;
-    return ydl_fail_os(err, sys_errno, c->path, "created %s but cannot flush its directory",
+    return ydl_fail_os(err, err->sys_errno, c->path, "created %s but cannot flush its directory",
                        c->path);
 }
 
