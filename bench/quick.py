@@ -9,7 +9,6 @@ gives orders, in turn, to two workers (one for each library) and to short-lived 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import platform
@@ -22,30 +21,16 @@ import time
 from collections import deque
 from typing import NamedTuple
 
-import numpy as np
+from harness.figures import median_and_range
+from harness.kinds import BATCH, KINDS, pipeline
+from harness.meters import memory
+from harness.remote import Remote, child_environment, serve
+from peers.storages import load_storage
 
-BATCH = 128
 # How long a reading goes on, epoch after epoch.
 SECONDS = 1.5
 OPENINGS = 5
-
-
-class Kind(NamedTuple):
-    """A dataset. Both libraries read caches of equally many records, made once; but what is built
-    in each round has fewer of them for yogadl, which would take minutes for all. Its time per
-    record does not depend on their number."""
-
-    what: str
-    records: int
-    built_by_yogadl: int
-
-
-KINDS = {
-    "T": Kind("two float32", 100_000, 6_000),
-    "M": Kind("uint8[28,28] and int64", 60_000, 6_000),
-    "I": Kind("uint8[224,224,3] and int64", 1_500, 800),
-    "V": Kind("text of about 1.3 KB", 60_000, 12_000),
-}
+COMPARED = "TMIV"
 
 
 class Row(NamedTuple):
@@ -80,55 +65,23 @@ SMALL, MIDDLE, LARGE = 10_000, 1_000_000, 4_000_000
 # ---- a worker: one library, told what to do through its standard input ---------------------------
 
 
-def make_dataset(kind, records):
-    """Cheap to read, so that what is measured is what a cache adds."""
-    import tensorflow as tf
-
-    random = np.random.RandomState(1)
-    if kind == "T":
-        columns = (random.rand(records).astype(np.float32), random.rand(records).astype(np.float32))
-        return tf.data.Dataset.from_tensor_slices(columns)
-    if kind == "M":
-        images = random.randint(0, 256, (records, 28, 28), np.uint8)
-        return tf.data.Dataset.from_tensor_slices((images, np.arange(records)))
-    if kind == "I":
-        # 64 different images: all would be a constant of hundreds of MB in the graph.
-        pool = tf.constant(random.randint(0, 256, (64, 224, 224, 3), np.uint8))
-        return tf.data.Dataset.range(records).map(lambda i: (pool[i % 64], i))
-    letters = np.frombuffer(b"etaoin shrdlu etaoin shrdlu, cmf", np.uint8)
-    texts = [
-        letters[random.randint(0, 32, random.randint(1000, 1600))].tobytes() for _ in range(999)
-    ]
-    return tf.data.Dataset.from_tensor_slices([texts[i % 999] for i in range(records)])
-
-
 class Worker:
     """Methods with a name of ROWS are measurements; they return (records, seconds)."""
 
     def __init__(self, library, directory):
-        if library == "ydl":
-            import ydl as package
-        else:
-            import yogadl as package
-        # After this, package.tensorflow is there as well.
-        importlib.import_module(f"{library}.storage")
-
-        self._package = package
         self._library = library
         self._directory = directory
-        os.makedirs(directory, exist_ok=True)
-        configurations = package.storage.LFSConfigurations(directory)
-        self._storage = package.storage.LFSStorage(configurations)
+        self._package, self._storage = load_storage(library, directory)
 
     def prepare(self, dataset_id, kind, records):
         """Makes a cache to read."""
-        self._storage.submit(make_dataset(kind, records), dataset_id, "1")
+        self._storage.submit(pipeline(kind, records), dataset_id, "1")
 
     def build(self, kind, turn):
         records = KINDS[kind].records
         if self._library == "yogadl":
-            records = KINDS[kind].built_by_yogadl
-        source = make_dataset(kind, records)
+            records = KINDS[kind].few
+        source = pipeline(kind, records)
         begin = time.perf_counter()
         self._storage.submit(source, "built", str(turn))
         seconds = time.perf_counter() - begin
@@ -182,17 +135,6 @@ def count_rows(batch):
     return int((batch[0] if isinstance(batch, tuple) else batch).shape[0])
 
 
-def work(library, directory):
-    """Answers each line of standard input with one of standard output."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever prints goes to the log
-    worker = Worker(library, directory)
-    print(json.dumps("ready"), file=answers, flush=True)
-    for line in sys.stdin:
-        method, *arguments = json.loads(line)
-        print(json.dumps(getattr(worker, method)(*arguments)), file=answers, flush=True)
-
-
 # ---- an opener: a new process that opens one cache and says how long that took -------------------
 
 
@@ -211,53 +153,10 @@ def open_cache(directory, dataset_id):
     iterator = ref.stream(shuffle=True, shuffle_seed=2).batches(1000)
     for _ in range(len(ref) // 2 // 1000):
         next(iterator)
-    with open("/proc/self/status") as status:
-        fields = dict(line.split(":", 1) for line in status)
-    memory = int(fields["RssAnon"].split()[0]) * 1024
-    print(json.dumps([1e3 * (opened - begin), 1e3 * (first - begin), memory]))
+    print(json.dumps([1e3 * (opened - begin), 1e3 * (first - begin), memory()]))
 
 
 # ---- giving the orders --------------------------------------------------------------------------
-
-
-class Remote:
-    """A worker in its own process."""
-
-    def __init__(self, library, directory, log):
-        self._log = log
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "worker", library, directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(log, "w"),
-            text=True,
-            env=child_environment(),
-        )
-        self._answer()
-
-    def ask(self, *order):
-        print(json.dumps(order), file=self._process.stdin, flush=True)
-        return self._answer()
-
-    def close(self):
-        self._process.stdin.close()
-        self._process.wait()
-
-    def _answer(self):
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"a worker ended; the end of {self._log} says why:\n{tail(self._log)}")
-        return json.loads(line)
-
-
-def child_environment():
-    # Their logs are for errors.
-    return {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "YDL_LOG": "warning"}
-
-
-def tail(path):
-    with open(path) as lines:
-        return "".join(deque(lines, maxlen=20))
 
 
 class Result(NamedTuple):
@@ -331,13 +230,6 @@ def measure_openings(worker, directory):
     )
 
 
-def median_and_range(values, digits=0):
-    middle, low, high = (
-        f"{value:,.{digits}f}" for value in (statistics.median(values), min(values), max(values))
-    )
-    return f"{middle} ({low}–{high})"
-
-
 def verdict(result):
     return "PASS" if result.passed else "**FAIL**"
 
@@ -387,16 +279,20 @@ def run(options, directory):
     logs = os.path.dirname(os.path.abspath(options.json))
     os.makedirs(logs, exist_ok=True)
     workers = {
-        library: Remote(library, os.path.join(directory, library), f"{logs}/quick-{library}.log")
+        library: Remote(
+            [sys.executable, __file__, "worker", library, os.path.join(directory, library)],
+            f"{logs}/quick-{library}.log",
+        )
         for library in ("ydl", "yogadl")
     }
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     print(f"{versions}; {environment['cpus']} CPUs.")
     print(f"Records/s: median of {options.rounds} rounds (min–max).\n")
-    for name, kind in KINDS.items():
+    for name in COMPARED:
+        kind = KINDS[name]
         print(
             f"- {name}: {kind.what}; {kind.records:,} records, of which yogadl builds "
-            f"{kind.built_by_yogadl:,} in each round"
+            f"{kind.few:,} in each round"
         )
     print("\n| | | ydl | yogadl | ratio | target | |\n|---|---|---|---|---|---|---|", flush=True)
     results = []
@@ -426,12 +322,12 @@ def run(options, directory):
 
 def main():
     if sys.argv[1:2] == ["worker"]:
-        return work(*sys.argv[2:])
+        return serve(Worker, *sys.argv[2:])
     if sys.argv[1:2] == ["opener"]:
         return open_cache(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--kinds", default="TMIV", help="which datasets (%(default)s)")
+    parser.add_argument("--kinds", default=COMPARED, help="which datasets (%(default)s)")
     parser.add_argument("--json", default="build/bench/quick.json", help="%(default)s")
     parser.add_argument("--dir", help="where the caches are made (a temporary directory)")
     options = parser.parse_args()

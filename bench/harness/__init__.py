@@ -1,0 +1,1 @@
+"""What all measurements share: datasets, environments, worker processes, meters, figures."""
