@@ -19,7 +19,6 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-
 from ydl.schema import Schema, TensorNode, TupleNode
 from ydl.storage import LFSConfigurations, LFSStorage
 
