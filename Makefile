@@ -133,7 +133,8 @@ test-client: .venv/.ydl ## an unchanged Determined trial, run by Determined
 
 # ---- style --------------------------------------------------------------------------------------
 
-C_FILES = $(sort $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] tests/fault/*.[ch]))
+C_FILES = $(sort $(wildcard csrc/*/*.[ch] tests/c/*.[ch] tests/fuzz/*.[ch] tests/fault/*.[ch] \
+                     bench/counts/*.[ch]))
 
 .PHONY: lint
 lint: .venv/.lint .venv/.ydl compdb ## ruff, mypy, clang-format and clang-tidy, changing nothing
@@ -161,9 +162,8 @@ compdb: .venv/.deps ## compile_commands.json, for editors and clang-tidy
 wheel: .venv/.deps ## a manylinux wheel in build/wheel/, tried where there is no compiler
 	@bash .ci/wheel
 
-.PHONY: bench-quick
-bench-quick: .venv/.ydl ## ydl beside yogadl, in ratios
-	@bash bench/run-quick
+# Not in the sdist.
+-include bench/bench.mk
 
 .PHONY: clean
 clean: ## remove everything that make made
