@@ -56,7 +56,7 @@ class Worker:
                 continue
         return found
 
-    def prepare(self, kind: str, records: int) -> dict[str, int]:
+    def prepare(self, kind: str, records: int) -> None:
         """Stores a dataset to read. Whether what comes back is right is a matter of check()."""
         path = self._path(kind, records)
         if not os.path.isdir(path):
@@ -64,7 +64,6 @@ class Worker:
             if hasattr(self._peer, "build"):
                 self._peer.build(Source(kind, records), path)
                 _flush(path)
-        return {"bytes": sum(os.path.getsize(file) for file in pages.files_below(path))}
 
     def check(self, kind: str, records: int) -> None:
         """An epoch has exactly the records of the source, in batches of 128."""
