@@ -78,10 +78,10 @@ _images = _noise(224, 224, 3, most=64)
 KINDS = {
     "T": Kind("two float32", 100_000, 6_000, (_FLOAT, _FLOAT), _floats),
     "M": Kind("uint8[28,28] and int64", 60_000, 6_000, (_DIGIT, _NUMBER), _noise(28, 28)),
-    "I": Kind("uint8[224,224,3] and int64", 1_500, 800, (_IMAGE, _NUMBER), _images),
+    "I": Kind("uint8[224,224,3] and int64", 6_000, 800, (_IMAGE, _NUMBER), _images),
     "V": Kind("text of about 1.3 KB", 60_000, 12_000, (Component("string", ()),), _texts),
     "P": Kind("uint8[784] alone", 100_000, 6_000, (_ROW,), _noise(784)),
-    "L": Kind("uint8[224,224,3] alone", 1_500, 800, (_IMAGE,), _images),
+    "L": Kind("uint8[224,224,3] alone", 6_000, 800, (_IMAGE,), _images),
 }
 
 
