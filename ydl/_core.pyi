@@ -33,7 +33,8 @@ class Writer:
         ShapeMismatchError where shapes contradict the components, ValueError where types do.
         """
     def finish(self) -> list[tuple[str, int, int, int]]:
-        """Completes, flushes and verifies all parts: (name, records, bytes, XXH3-64) of each."""
+        """Completes, flushes and verifies all parts: (name, records, bytes, XXH3-64) of each.
+        Ctrl-C ends it between two steps of its thread."""
     def close(self) -> None:
         """Closes what is open. Removes nothing. May be called twice."""
 

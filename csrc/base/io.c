@@ -63,6 +63,18 @@ enum ydl_status ydl_pread_all(int fd, void *bytes, size_t n, uint64_t offset, co
     return YDL_OK;
 }
 
+enum ydl_status ydl_start_writeback(int fd, uint64_t offset, uint64_t n, const char *path,
+                                    struct ydl_error *err)
+{
+    /* Without waiting: that would take errors which fsync then reports no more. */
+    if (sync_file_range(fd, (off_t)offset, (off_t)n, SYNC_FILE_RANGE_WRITE) == 0 ||
+        errno == EINTR || errno == ENOSYS || errno == EINVAL || errno == EOPNOTSUPP ||
+        errno == EPERM)
+        return YDL_OK;
+    return ydl_fail_os(err, errno, path, "cannot write %llu bytes at offset %llu of %s to disk",
+                       (unsigned long long)n, (unsigned long long)offset, path);
+}
+
 enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err)
 {
     /* Not retried after a failure: the kernel may have dropped the dirty pages it failed on, and a

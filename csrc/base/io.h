@@ -21,6 +21,11 @@ YDL_MUST_CHECK enum ydl_status ydl_write_all(int fd, const void *bytes, size_t n
 YDL_MUST_CHECK enum ydl_status ydl_pread_all(int fd, void *bytes, size_t n, uint64_t offset,
                                              const char *path, struct ydl_error *err);
 
+/* Has the kernel begin to write these bytes to disk and does not wait for it. It makes nothing
+ * durable: fsync does, in less time then. Nothing happens where the system cannot do it. */
+YDL_MUST_CHECK enum ydl_status ydl_start_writeback(int fd, uint64_t offset, uint64_t n,
+                                                   const char *path, struct ydl_error *err);
+
 YDL_MUST_CHECK enum ydl_status ydl_fsync(int fd, const char *path, struct ydl_error *err);
 
 /* Closes and reports a late write error (NFS, quota). The descriptor is gone whatever comes. */

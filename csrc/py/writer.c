@@ -5,6 +5,9 @@
 
 #include "record/writer.h"
 
+/* How long a call waits for the disk before it looks for Ctrl-C again. */
+enum { SIGNAL_CHECK_MS = 50 };
+
 struct py_writer {
     PyObject_HEAD struct ydl_writer *writer; /* owned; NULL once closed */
     struct ydl_layout layout;   /* what columns are checked against; the writer has a copy */
@@ -158,19 +161,23 @@ static PyObject *writer_append(struct py_writer *self, PyObject *args)
 
     struct columns columns = {0};
     struct ydl_error err = {0};
-    enum ydl_status status = YDL_OK;
+    enum ydl_status status = YDL_PENDING;
+    bool interrupted = false;
     int rc = columns_from_python(&columns, sequence, &self->layout, records);
-    if (rc == 0) {
+    self->busy = true;
+    while (rc == 0 && status == YDL_PENDING && !interrupted) {
         /* The arrays are kept alive; whoever passes string arrays must not change them meanwhile.
          */
-        self->busy = true;
         Py_BEGIN_ALLOW_THREADS;
-        status = ydl_writer_append(writer, records, columns.inputs, &err);
+        status = ydl_writer_wait(writer, SIGNAL_CHECK_MS, &err);
+        if (status == YDL_OK)
+            status = ydl_writer_append(writer, records, columns.inputs, &err);
         Py_END_ALLOW_THREADS;
-        self->busy = false;
+        interrupted = status == YDL_PENDING && PyErr_CheckSignals() != 0;
     }
+    self->busy = false;
     clear_columns(&columns);
-    if (rc != 0)
+    if (rc != 0 || interrupted)
         return NULL;
     if (status != YDL_OK)
         return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
@@ -201,15 +208,31 @@ static PyObject *writer_finish(struct py_writer *self, PyObject *ignored)
     if (!writer)
         return NULL;
     struct ydl_error err = {0};
-    enum ydl_status status;
+    enum ydl_status status = YDL_PENDING;
+    bool interrupted = false;
     self->busy = true;
-    Py_BEGIN_ALLOW_THREADS;
-    status = ydl_writer_finish(writer, &err);
-    Py_END_ALLOW_THREADS;
+    while (status == YDL_PENDING && !interrupted) {
+        Py_BEGIN_ALLOW_THREADS;
+        status = ydl_writer_try_finish(writer, SIGNAL_CHECK_MS, &err);
+        Py_END_ALLOW_THREADS;
+        interrupted = status == YDL_PENDING && PyErr_CheckSignals() != 0;
+    }
     self->busy = false;
+    if (interrupted)
+        return NULL;
     if (status != YDL_OK)
         return ydl_raise(ydl_state_of_type(Py_TYPE(self)), &err);
     return list_parts(writer);
+}
+
+/* It may wait for the disk. */
+static void free_writer(struct py_writer *self)
+{
+    struct ydl_writer *writer = self->writer;
+    self->writer = NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    ydl_writer_free(writer);
+    Py_END_ALLOW_THREADS;
 }
 
 static PyObject *writer_close(struct py_writer *self, PyObject *ignored)
@@ -222,8 +245,7 @@ static PyObject *writer_close(struct py_writer *self, PyObject *ignored)
         return NULL;
     self->records = ydl_writer_records(writer);
     self->bytes = ydl_writer_bytes(writer);
-    self->writer = NULL;
-    ydl_writer_free(writer);
+    free_writer(self);
     Py_RETURN_NONE;
 }
 
@@ -257,7 +279,7 @@ static int writer_init(struct py_writer *self, PyObject *args, PyObject *kwargs)
 static void writer_dealloc(struct py_writer *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    ydl_writer_free(self->writer);
+    free_writer(self);
     ydl_layout_clear(&self->layout);
     type->tp_free(self);
     Py_DECREF(type);

@@ -21,6 +21,10 @@
  * more often would cost more calls. */
 #define HASH_STEP_BYTES ((size_t)128 << 10)
 
+/* The disk begins to work while rows are still made, so that little is left to do when the file is
+ * flushed. Large enough that each piece goes to the disk in long runs. */
+#define WRITEBACK_BYTES ((uint64_t)8 << 20)
+
 enum {
     MAX_TABLE_BYTES = 3 * YDL_REGION_ENTRY_BYTES, /* rows, index, layout */
     /* What may come behind a full pending buffer without being reserved. */
@@ -48,6 +52,14 @@ enum ydl_status ydl_part_writer_init(struct ydl_part_writer *writer,
     ydl_buf_init(&writer->pending, SIZE_MAX);
     ydl_buf_init(&writer->index, SIZE_MAX);
     return ydl_layout_encode(layout, &writer->layout_region, err);
+}
+
+void ydl_part_file_clear(struct ydl_part_file *file)
+{
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    *file = YDL_PART_FILE_NONE;
 }
 
 static void end_part(struct ydl_part_writer *writer)
@@ -85,10 +97,12 @@ enum ydl_status ydl_part_writer_begin(struct ydl_part_writer *writer, const char
                                       uint32_t number, uint64_t first_record, struct ydl_error *err)
 {
     assert(writer->fd < 0 && !writer->path);
+    writer->number = number;
     writer->part = (struct ydl_written_part){.first_record = first_record};
     snprintf(writer->part.name, sizeof writer->part.name, "%05" PRIu32 ".ydl", number);
     writer->seed = ydl_part_seed(writer->build_uuid, number);
     writer->flushed = 0;
+    writer->on_its_way = 0;
     writer->pending.len = 0;
     writer->hashed = 0;
     writer->rows_bytes = 0;
@@ -143,6 +157,11 @@ static enum ydl_status flush_pending(struct ydl_part_writer *writer, struct ydl_
     writer->flushed += writer->pending.len;
     writer->pending.len = 0;
     writer->hashed = 0;
+    if (status != YDL_OK || writer->flushed - writer->on_its_way < WRITEBACK_BYTES)
+        return status;
+    status = ydl_start_writeback(writer->fd, writer->on_its_way,
+                                 writer->flushed - writer->on_its_way, writer->path, err);
+    writer->on_its_way = writer->flushed;
     return status;
 }
 
@@ -245,7 +264,7 @@ static enum ydl_status put_table_and_trailer(struct ydl_part_writer *writer, con
     return status;
 }
 
-enum ydl_status ydl_part_writer_finish(struct ydl_part_writer *writer, struct ydl_written_part *out,
+enum ydl_status ydl_part_writer_finish(struct ydl_part_writer *writer, struct ydl_part_file *out,
                                        struct ydl_error *err)
 {
     assert(writer->fd >= 0 && writer->part.records > 0);
@@ -268,17 +287,14 @@ enum ydl_status ydl_part_writer_finish(struct ydl_part_writer *writer, struct yd
         status = put_table_and_trailer(writer, table, err);
     if (status == YDL_OK)
         status = flush_pending(writer, err);
-    if (status == YDL_OK)
-        status = ydl_fsync(writer->fd, writer->path, err);
     if (status != YDL_OK)
         return status;
 
-    int fd = writer->fd;
-    writer->fd = -1;
-    status = ydl_close(fd, writer->path, err);
     writer->part.bytes = writer->flushed;
     writer->part.hash = ydl_hasher_digest(writer->hasher);
-    *out = writer->part;
+    *out = (struct ydl_part_file){writer->fd, writer->path, writer->number, writer->part};
+    writer->fd = -1;
+    writer->path = NULL;
     end_part(writer);
-    return status;
+    return YDL_OK;
 }

@@ -17,18 +17,32 @@
 #include "record/layout.h"
 #include "record/writer.h"
 
+/* A part file that is completely written, but perhaps not yet on disk. */
+struct ydl_part_file {
+    int fd;     /* owned; -1: closed */
+    char *path; /* owned */
+    uint32_t number;
+    struct ydl_written_part part;
+};
+
+#define YDL_PART_FILE_NONE ((struct ydl_part_file){.fd = -1})
+
+void ydl_part_file_clear(struct ydl_part_file *file);
+
 struct ydl_part_writer {
     const struct ydl_layout *layout; /* borrowed; outlives this */
     uint8_t build_uuid[YDL_UUID_BYTES];
     struct ydl_buf layout_region; /* encoded once */
 
     /* Of the part being written: */
-    int fd;                       /* -1 between parts */
-    char *path;                   /* owned; NULL between parts */
+    int fd;     /* -1 between parts */
+    char *path; /* owned; NULL between parts */
+    uint32_t number;
     struct ydl_written_part part; /* bytes and hash are set by finish */
     struct ydl_hasher *hasher;    /* owned; NULL between parts */
     uint64_t seed;                /* of its rows' checksums */
     uint64_t flushed;             /* bytes of the file behind which pending goes */
+    uint64_t on_its_way;          /* as many of them go to the disk already */
     struct ydl_buf pending;       /* not yet written */
     size_t hashed;                /* how much of pending the hasher has seen */
     uint64_t rows_bytes;
@@ -70,9 +84,10 @@ void ydl_part_writer_push_fixed(struct ydl_part_writer *writer, uint64_t n);
 YDL_MUST_CHECK enum ydl_status ydl_part_writer_push_varying(struct ydl_part_writer *writer,
                                                             uint64_t bytes, struct ydl_error *err);
 
-/* Writes what follows the rows, flushes to disk, closes. */
+/* Writes what follows the rows and lets go of the file. Flushing it to disk is the caller's
+ * business, by this descriptor: another one may not be told of errors that came before. */
 YDL_MUST_CHECK enum ydl_status ydl_part_writer_finish(struct ydl_part_writer *writer,
-                                                      struct ydl_written_part *out,
+                                                      struct ydl_part_file *out,
                                                       struct ydl_error *err);
 
 #endif

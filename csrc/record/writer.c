@@ -1,28 +1,32 @@
 #include "record/writer.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/directory.h"
+#include "base/fork.h"
 #include "base/io.h"
 #include "record/encode.h"
-#include "record/part.h"
+#include "record/finisher.h"
 #include "record/part_writer.h"
 
 /* Rows are interleaved component by component in blocks that stay in the second-level cache. */
 #define BLOCK_BYTES ((uint64_t)128 << 10)
 
-enum state { WRITING, FAILED, FINISHED };
+enum state { WRITING, COMPLETED, FAILED, FINISHED };
 
 struct ydl_writer {
     enum state state;
-    char *dir; /* owned */
+    unsigned forks; /* of the process that made it */
+    char *dir;      /* owned */
     struct ydl_layout layout;
     uint64_t part_bytes;
     uint64_t rows_per_part;     /* at least 1; 0 where rows vary */
     struct ydl_column *columns; /* [layout.count], owned; of the current append */
     struct ydl_part_writer part;
+    struct ydl_finisher *finisher; /* owned */
     uint64_t records;
     uint64_t finished_bytes; /* of parts */
 
@@ -53,6 +57,7 @@ enum ydl_status ydl_writer_new(const char *dir, const uint8_t build_uuid[YDL_UUI
     if (!writer)
         return ydl_fail_memory(err, "a writer", sizeof *writer);
     writer->part.fd = -1;
+    writer->forks = ydl_fork_count();
     writer->part_bytes = part_bytes;
     writer->dir = strdup(dir);
     writer->columns = calloc(layout->count, sizeof writer->columns[0]);
@@ -63,6 +68,8 @@ enum ydl_status ydl_writer_new(const char *dir, const uint8_t build_uuid[YDL_UUI
     status = ydl_layout_copy(layout, &writer->layout, err);
     if (status == YDL_OK)
         status = ydl_part_writer_init(&writer->part, &writer->layout, build_uuid, err);
+    if (status == YDL_OK)
+        status = ydl_finisher_new(&writer->layout, build_uuid, &writer->finisher, err);
     if (status != YDL_OK)
         goto done;
     if (!writer->layout.rows_vary)
@@ -78,6 +85,12 @@ void ydl_writer_free(struct ydl_writer *writer)
 {
     if (!writer)
         return;
+    if (writer->forks != ydl_fork_count()) {
+        ydl_part_writer_clear(&writer->part); /* the child's copy of a descriptor; the rest may be
+                                                 what the thread was looking at */
+        return;
+    }
+    ydl_finisher_free(writer->finisher);
     ydl_part_writer_clear(&writer->part);
     ydl_layout_clear(&writer->layout);
     free(writer->columns);
@@ -128,13 +141,13 @@ static enum ydl_status close_part(struct ydl_writer *writer, struct ydl_error *e
         writer->parts = grown;
         writer->parts_capacity = capacity;
     }
-    struct ydl_written_part *part = &writer->parts[writer->parts_len];
-    enum ydl_status status = ydl_part_writer_finish(&writer->part, part, err);
+    struct ydl_part_file file;
+    enum ydl_status status = ydl_part_writer_finish(&writer->part, &file, err);
     if (status != YDL_OK)
         return status;
-    writer->finished_bytes += part->bytes;
-    writer->parts_len++;
-    return YDL_OK;
+    writer->parts[writer->parts_len++] = file.part;
+    writer->finished_bytes += file.part.bytes;
+    return ydl_finisher_put(writer->finisher, &file, err);
 }
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -204,10 +217,20 @@ static enum ydl_status append_varying(struct ydl_writer *writer, uint64_t n, str
     return status;
 }
 
+static enum ydl_status check_process(const struct ydl_writer *writer, struct ydl_error *err)
+{
+    if (writer->forks == ydl_fork_count())
+        return YDL_OK;
+    return ydl_fail(err, YDL_FORKED,
+                    "the writer of %s was made in another process, from which this one was forked "
+                    "after %" PRIu64 " records: a build is written by one process",
+                    writer->dir, writer->records);
+}
+
 static enum ydl_status check_writing(const struct ydl_writer *writer, struct ydl_error *err)
 {
     if (writer->state == WRITING)
-        return YDL_OK;
+        return check_process(writer, err);
     return ydl_fail(err, YDL_CLOSED, "the writer of %s has %s after %" PRIu64 " records",
                     writer->dir, writer->state == FAILED ? "failed" : "finished", writer->records);
 }
@@ -218,7 +241,9 @@ enum ydl_status ydl_writer_append(struct ydl_writer *writer, uint64_t n,
     enum ydl_status status = check_writing(writer, err);
     if (status != YDL_OK || n == 0)
         return status;
-    status = ydl_columns_init(&writer->layout, inputs, writer->records, writer->columns, err);
+    status = ydl_finisher_wait(writer->finisher, UINT_MAX, 0, err); /* what became of them */
+    if (status == YDL_OK)
+        status = ydl_columns_init(&writer->layout, inputs, writer->records, writer->columns, err);
     if (status == YDL_OK)
         status = writer->layout.rows_vary ? append_varying(writer, n, err)
                                           : append_fixed(writer, n, err);
@@ -227,40 +252,38 @@ enum ydl_status ydl_writer_append(struct ydl_writer *writer, uint64_t n,
     return status;
 }
 
-static enum ydl_status verify_part(const struct ydl_writer *writer, size_t number,
-                                   struct ydl_error *err)
+enum ydl_status ydl_writer_wait(struct ydl_writer *writer, uint64_t timeout_ms,
+                                struct ydl_error *err)
 {
-    const struct ydl_written_part *written = &writer->parts[number];
-    struct ydl_part *part = NULL;
-    struct ydl_part_info info = {
-        .path = ydl_join_path(writer->dir, written->name),
-        .number = number,
-        .first_record = written->first_record,
-        .records = written->records,
-        .bytes = written->bytes,
-    };
-    if (!info.path)
-        return ydl_fail_memory(err, "a path", strlen(writer->dir));
-    memcpy(info.build_uuid, writer->part.build_uuid, YDL_UUID_BYTES);
-    /* Not mapped: a disk that fails to read gives an error then, no signal. */
-    enum ydl_status status = ydl_part_open(&info, &writer->layout, YDL_ACCESS_PREAD, &part, err);
+    if (writer->state != WRITING || writer->forks != ydl_fork_count())
+        return YDL_OK;
+    return ydl_finisher_wait(writer->finisher, 1, timeout_ms, err);
+}
+
+enum ydl_status ydl_writer_try_finish(struct ydl_writer *writer, uint64_t timeout_ms,
+                                      struct ydl_error *err)
+{
+    bool is_first = writer->state != COMPLETED;
+    enum ydl_status status = is_first ? check_writing(writer, err) : check_process(writer, err);
+    if (status != YDL_OK)
+        return status;
+    writer->state = COMPLETED;
+    if (is_first)
+        status = close_part(writer, err);
     if (status == YDL_OK)
-        status = ydl_part_verify(part, err);
-    ydl_part_close(part);
-    free(info.path);
+        status = ydl_finisher_wait(writer->finisher, 0, timeout_ms, err);
+    if (status == YDL_OK)
+        status = ydl_fsync_dir(writer->dir, err);
+    if (status != YDL_PENDING)
+        writer->state = status == YDL_OK ? FINISHED : FAILED;
     return status;
 }
 
 enum ydl_status ydl_writer_finish(struct ydl_writer *writer, struct ydl_error *err)
 {
-    enum ydl_status status = check_writing(writer, err);
-    if (status != YDL_OK)
-        return status;
-    status = close_part(writer, err);
-    if (status == YDL_OK)
-        status = ydl_fsync_dir(writer->dir, err);
-    for (size_t i = 0; status == YDL_OK && i < writer->parts_len; i++)
-        status = verify_part(writer, i, err);
-    writer->state = status == YDL_OK ? FINISHED : FAILED;
+    enum ydl_status status;
+    do {
+        status = ydl_writer_try_finish(writer, 1000, err);
+    } while (status == YDL_PENDING);
     return status;
 }

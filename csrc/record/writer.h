@@ -1,10 +1,13 @@
 /* Writes the parts of one build: <dir>/00000.ydl, 00001.ydl, ...
  *
  * Not thread-safe: one caller at a time (it may be another thread each time). Rows are encoded
- * into a buffer of 1 MiB, checksummed, hashed for the file hash, and written. A part is closed
- * once the next row would make it larger than part_bytes (a single larger row gets a part of its
- * own), then written completely (index, layout, region table, trailer), fsynced and closed.
- * Nothing is visible to readers until the caller publishes a manifest that names the parts. */
+ * into a buffer of 1 MiB (or one row), checksummed, hashed for the file hash, and written. A part
+ * is complete once the next row would make it larger than part_bytes (a single larger row gets a
+ * part of its own); then a thread of the writer's flushes it to disk, opens it again and verifies
+ * all of it, while the next one is written (finisher.h). That thread reads through 1 MiB (or one
+ * row) and, where rows vary, one part's index. In a forked child everything but free gives
+ * YDL_FORKED. Nothing is visible to readers until the caller publishes a manifest that names the
+ * parts. */
 #ifndef YDL_RECORD_WRITER_H
 #define YDL_RECORD_WRITER_H
 
@@ -43,15 +46,26 @@ YDL_MUST_CHECK enum ydl_status ydl_writer_new(const char *dir,
                                               struct ydl_writer **out, struct ydl_error *err);
 
 /* inputs: [layout->count]. YDL_SHAPE_MISMATCH where a shape contradicts the layout; the error
- * names record, component, both shapes. YDL_INVALID for what a row cannot hold. After any failure,
- * and after finish, append and finish give YDL_CLOSED. */
+ * names record, component, both shapes. YDL_INVALID for what a row cannot hold. May report
+ * what became of an earlier part, and waits for the disk where two parts wait for it already. After
+ * any failure, and after finish, append and finish give YDL_CLOSED. */
 YDL_MUST_CHECK enum ydl_status ydl_writer_append(struct ydl_writer *writer, uint64_t n,
                                                  const struct ydl_input *inputs,
                                                  struct ydl_error *err);
 
-/* Completes the last part, flushes the directory, then opens every part again and verifies all of
- * it (the build may still be given up; a published one may not). */
+/* Completes the last part, waits until all are durable and verified, and flushes the directory
+ * (the build may still be given up; a published one may not). */
 YDL_MUST_CHECK enum ydl_status ydl_writer_finish(struct ydl_writer *writer, struct ydl_error *err);
+
+/* The same, but YDL_PENDING after timeout_ms of waiting: then it is called again. */
+YDL_MUST_CHECK enum ydl_status ydl_writer_try_finish(struct ydl_writer *writer, uint64_t timeout_ms,
+                                                     struct ydl_error *err);
+
+/* Waits until append would not wait for the disk (but for an append of several parts): YDL_PENDING
+ * after timeout_ms; YDL_OK also for a writer that append will refuse. For callers who have to look
+ * for signals now and then. */
+YDL_MUST_CHECK enum ydl_status ydl_writer_wait(struct ydl_writer *writer, uint64_t timeout_ms,
+                                               struct ydl_error *err);
 
 uint64_t ydl_writer_records(const struct ydl_writer *writer);
 uint64_t ydl_writer_bytes(const struct ydl_writer *writer); /* encoded so far */
@@ -59,7 +73,8 @@ uint64_t ydl_writer_bytes(const struct ydl_writer *writer); /* encoded so far */
 /* After finish; the array is owned by the writer. Empty where no record was appended. */
 const struct ydl_written_part *ydl_writer_parts(const struct ydl_writer *writer, size_t *out_count);
 
-/* Closes what is open; removes nothing. NULL-safe. */
+/* Closes what is open and ends the thread (see ydl_finisher_free); removes nothing. NULL-safe. In a
+ * forked child it only lets go. */
 void ydl_writer_free(struct ydl_writer *writer);
 
 #endif

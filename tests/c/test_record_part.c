@@ -325,7 +325,7 @@ static void test_part_names_grow(void **state)
                   &build.err);
     for (int i = 0; i < 4; i++) {
         uint8_t *row;
-        struct ydl_written_part part;
+        struct ydl_part_file file;
         assert_status(YDL_OK, ydl_part_writer_begin(&writer, build.dir, numbers[i], 0, &build.err),
                       &build.err);
         assert_status(YDL_OK,
@@ -333,8 +333,10 @@ static void test_part_names_grow(void **state)
                       &build.err);
         memset(row, 0, build.layout.row_bytes);
         ydl_part_writer_push_fixed(&writer, 1);
-        assert_status(YDL_OK, ydl_part_writer_finish(&writer, &part, &build.err), &build.err);
-        assert_string_equal(part.name, names[i]);
+        assert_status(YDL_OK, ydl_part_writer_finish(&writer, &file, &build.err), &build.err);
+        assert_string_equal(file.part.name, names[i]);
+        assert_int_equal(file.number, numbers[i]);
+        ydl_part_file_clear(&file);
     }
     ydl_part_writer_clear(&writer);
     build_clear(&build);
@@ -352,8 +354,10 @@ static void refuse_input(int component, struct ydl_input input, enum ydl_status 
         build_append(&build, varying_sample);
     varying_sample(3, samples);
     for (int i = 0; i < SAMPLE_COMPONENTS; i++)
-        inputs[i] = (struct ydl_input){samples[i].rank, samples[i].dims, samples[i].data,
-                                       samples[i].strings};
+        inputs[i] = (struct ydl_input){.rank = samples[i].rank,
+                                       .dims = samples[i].dims,
+                                       .data = samples[i].data,
+                                       .strings = samples[i].strings};
     inputs[component] = input;
     assert_status(expected, ydl_writer_append(build.writer, 1, inputs, &build.err), &build.err);
     if (!strstr(build.err.text, text))
@@ -409,7 +413,8 @@ static void test_existing_files_are_kept(void **state)
             assert_int_equal(symlink(target, path), 0);
         fixed_sample(0, samples);
         for (int i = 0; i < SAMPLE_COMPONENTS; i++)
-            inputs[i] = (struct ydl_input){samples[i].rank, samples[i].dims, samples[i].data, NULL};
+            inputs[i] = (struct ydl_input){
+                .rank = samples[i].rank, .dims = samples[i].dims, .data = samples[i].data};
         assert_status(YDL_OS, ydl_writer_append(build.writer, 1, inputs, &build.err), &build.err);
         assert_int_equal(build.err.sys_errno, EEXIST);
         assert_string_equal(build.err.path, path);

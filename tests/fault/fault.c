@@ -214,6 +214,11 @@ WRAP(ssize_t, pwrite, (int fd, const void *from, size_t n, off_t offset))
     return fails_or_cuts(FAULT_pwrite, &n) ? -1 : __real_pwrite(fd, from, n, offset);
 }
 
+WRAP(int, sync_file_range, (int fd, off_t offset, off_t n, unsigned flags))
+{
+    return fails(FAULT_sync_file_range) ? -1 : __real_sync_file_range(fd, offset, n, flags);
+}
+
 WRAP(int, fsync, (int fd))
 {
     return fails(FAULT_fsync) ? -1 : __real_fsync(fd);

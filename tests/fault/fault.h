@@ -23,6 +23,7 @@
     X(pread)                                                                                       \
     X(write)                                                                                       \
     X(pwrite)                                                                                      \
+    X(sync_file_range)                                                                             \
     X(fsync)                                                                                       \
     X(fdatasync)                                                                                   \
     X(close)                                                                                       \

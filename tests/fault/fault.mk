@@ -5,7 +5,7 @@ FAULT_SOURCES := $(sort $(wildcard tests/fault/*.c)) tests/c/support.c
 FAULT_OBJECTS := $(FAULT_SOURCES:%.c=build/asan/%.o)
 # The list of FAULT_FUNCTIONS; openat2 and renameat2 are made through syscall(), and free only counts.
 FAULT_WRAPPED := malloc calloc realloc aligned_alloc strdup free open openat fdopendir readdir mkdir \
-                 read pread write pwrite fsync fdatasync close mmap fstat fstatat stat linkat \
+                 read pread write pwrite sync_file_range fsync fdatasync close mmap fstat fstatat stat linkat \
                  renameat syscall unlink unlinkat getrandom pthread_create
 
 test-c asan: test-fault

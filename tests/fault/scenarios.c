@@ -76,6 +76,31 @@ static enum ydl_status write_varying(const struct fault_plan *plan, struct ydl_e
     return run_write(true, plan, err);
 }
 
+/* One row so large that the disk begins to write it before the part ends. */
+static enum ydl_status write_large_row(const struct fault_plan *plan, struct ydl_error *err)
+{
+    static const int64_t dims[1] = {9 << 20};
+    static const struct ydl_component_spec spec = {YDL_UINT8, 1, dims};
+    static uint8_t row[9 << 20];
+    struct build build = {.uuid = "0123456789abcde"};
+    build.dir = test_make_dir();
+    fault_begin(plan);
+    enum ydl_status status = ydl_layout_init(&build.layout, &spec, 1, err);
+    if (status == YDL_OK)
+        status =
+            ydl_writer_new(build.dir, build.uuid, &build.layout, PART_BYTES, &build.writer, err);
+    struct ydl_input input = {.rank = 1, .dims = dims, .data = row};
+    for (int i = 0; status == YDL_OK && i < 2; i++)
+        status = ydl_writer_append(build.writer, 1, &input, err);
+    if (status == YDL_OK)
+        status = ydl_writer_finish(build.writer, err);
+    ydl_writer_free(build.writer);
+    ydl_layout_clear(&build.layout);
+    fault_end();
+    test_remove_dir(build.dir);
+    return status;
+}
+
 /* ---- reading ---- */
 
 static struct source_build {
@@ -376,8 +401,9 @@ static enum ydl_status lease_beats(const struct fault_plan *plan, struct ydl_err
     HARMLESS, FAULT_open, FAULT_openat2, FAULT_read, FAULT_fstat, FAULT_fdopendir, FAULT_readdir
 
 const struct scenario fault_scenarios[] = {
-    {"write fixed-size rows", write_fixed, {HARMLESS, -1}, 0},
-    {"write varying rows", write_varying, {HARMLESS, -1}, 0},
+    {"write fixed-size rows", write_fixed, {HARMLESS, FAULT_pthread_create, -1}, 0},
+    {"write varying rows", write_varying, {HARMLESS, FAULT_pthread_create, -1}, 0},
+    {"write large rows", write_large_row, {HARMLESS, FAULT_pthread_create, -1}, 0},
     {"gather fixed-size rows, mapped", gather_fixed_mmap, {HARMLESS, -1}, 0},
     {"gather fixed-size rows, read", gather_fixed_pread, {HARMLESS, -1}, 0},
     {"gather varying rows, mapped", gather_varying_mmap, {HARMLESS, -1}, 0},

@@ -34,6 +34,7 @@ static const struct way {
     {FAULT_pread, {EIO, EINTR, FAULT_SHORT}},
     {FAULT_write, {EIO, ENOSPC, EDQUOT, EINTR, FAULT_SHORT}},
     {FAULT_pwrite, {EIO, ENOSPC, EDQUOT, EINTR, FAULT_SHORT}},
+    {FAULT_sync_file_range, {EIO, ENOSPC, EINTR, ENOSYS}},
     {FAULT_fsync, {EIO, ENOSPC, EDQUOT, EINTR}},
     {FAULT_fdatasync, {EIO, ENOSPC, EDQUOT, EINTR}},
     {FAULT_close, {EIO, ENOSPC, EDQUOT, EINTR}},
@@ -80,6 +81,7 @@ static bool must_succeed(const struct fault_plan *plan)
 {
     return plan->error == EINTR || plan->error == FAULT_SHORT ||
            (plan->function == FAULT_linkat && plan->error == EPERM) || /* then it renames */
+           (plan->function == FAULT_sync_file_range && plan->error == ENOSYS) ||
            (plan->function == FAULT_openat2 && plan->error == ENOSYS); /* then it walks */
 }
 
