@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,9 @@ import numpy.typing as npt
 # A component: its dtype's name and its shape, in which None stands for a dimension that varies;
 # a shape of None stands for a varying rank.
 Component = tuple[str, Optional[tuple[Optional[int], ...]]]
+
+# Of Writer.append: one component of some records.
+Column = Union[npt.NDArray[Any], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 MAX_RANK: int
 
@@ -26,8 +29,10 @@ class Writer:
         components: Sequence[Component],
         part_bytes: int,
     ) -> None: ...
-    def append(self, records: int, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Appends records; column i has shape [records, *shape of component i].
+    def append(self, records: int, columns: Sequence[Column]) -> None:
+        """Appends records; column i has shape [records, *shape of component i]. Where records
+        have different shapes, it is (elements, shapes): those of all records one after another,
+        and int64 [records, rank].
 
         Numeric columns have the component's item size; strings are object arrays of bytes.
         ShapeMismatchError where shapes contradict the components, ValueError where types do.

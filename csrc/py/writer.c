@@ -22,6 +22,7 @@ struct columns {
     int64_t (*dims)[YDL_MAX_RANK]; /* [count], owned; what inputs point to */
     struct ydl_slice **slices;     /* [count], owned arrays; NULL but for strings */
     PyArrayObject **arrays;        /* [count], strong: keep data and strings alive */
+    PyArrayObject **shapes;        /* [count], strong; NULL where all shapes are equal */
     uint32_t count;
 };
 
@@ -32,11 +33,14 @@ static void clear_columns(struct columns *columns)
             PyMem_Free(columns->slices[c]);
         if (columns->arrays)
             Py_XDECREF(columns->arrays[c]);
+        if (columns->shapes)
+            Py_XDECREF(columns->shapes[c]);
     }
     PyMem_Free(columns->inputs);
     PyMem_Free(columns->dims);
     PyMem_Free(columns->slices);
     PyMem_Free(columns->arrays);
+    PyMem_Free(columns->shapes);
 }
 
 static int init_columns(struct columns *columns, uint32_t count)
@@ -46,7 +50,8 @@ static int init_columns(struct columns *columns, uint32_t count)
     columns->dims = PyMem_Calloc(count, sizeof *columns->dims);
     columns->slices = PyMem_Calloc(count, sizeof(struct ydl_slice *));
     columns->arrays = PyMem_Calloc(count, sizeof(PyArrayObject *));
-    if (columns->inputs && columns->dims && columns->slices && columns->arrays)
+    columns->shapes = PyMem_Calloc(count, sizeof(PyArrayObject *));
+    if (columns->inputs && columns->dims && columns->slices && columns->arrays && columns->shapes)
         return 0;
     PyErr_NoMemory();
     return -1;
@@ -76,8 +81,9 @@ static int strings_from_python(struct columns *columns, uint32_t c)
     return 0;
 }
 
-static int column_from_python(struct columns *columns, uint32_t c, PyObject *item,
-                              const struct ydl_component *component, unsigned long long records)
+/* Takes a reference to the elements of column c, whatever their shape. */
+static int elements_from_python(struct columns *columns, uint32_t c, PyObject *item,
+                                const struct ydl_component *component)
 {
     if (!PyArray_Check(item)) {
         PyErr_Format(PyExc_TypeError, "column %u is %R, no NumPy array", (unsigned)c, item);
@@ -95,6 +101,20 @@ static int column_from_python(struct columns *columns, uint32_t c, PyObject *ite
                      (unsigned)component->item_bytes);
         return -1;
     }
+    array = PyArray_GETCONTIGUOUS(array); /* a new reference, a copy only where needed */
+    if (!array)
+        return -1;
+    columns->arrays[c] = array;
+    if (is_string)
+        return strings_from_python(columns, c);
+    columns->inputs[c].data = PyArray_DATA(array);
+    return 0;
+}
+
+/* One array: [records, ...]. */
+static int equal_shapes_from_python(struct columns *columns, uint32_t c, unsigned long long records)
+{
+    PyArrayObject *array = columns->arrays[c];
     int ndim = PyArray_NDIM(array);
     if (ndim < 1 || ndim - 1 > YDL_MAX_RANK ||
         (unsigned long long)PyArray_DIM(array, 0) != records) {
@@ -105,18 +125,45 @@ static int column_from_python(struct columns *columns, uint32_t c, PyObject *ite
                      ndim < 1 ? (Py_ssize_t)0 : (Py_ssize_t)PyArray_DIM(array, 0), records);
         return -1;
     }
-    array = PyArray_GETCONTIGUOUS(array); /* a new reference, a copy only where needed */
-    if (!array)
-        return -1;
-    columns->arrays[c] = array;
     for (int d = 1; d < ndim; d++)
         columns->dims[c][d - 1] = PyArray_DIM(array, d);
     columns->inputs[c].rank = (uint32_t)(ndim - 1);
     columns->inputs[c].dims = columns->dims[c];
-    if (is_string)
-        return strings_from_python(columns, c);
-    columns->inputs[c].data = PyArray_DATA(array);
     return 0;
+}
+
+/* The elements of all records, and int64 [records, rank]. */
+static int shapes_from_python(struct columns *columns, uint32_t c, PyObject *item,
+                              unsigned long long records)
+{
+    PyArrayObject *array = (PyArrayObject *)item;
+    if (!PyArray_Check(item) || PyArray_NDIM(array) != 2 || PyArray_TYPE(array) != NPY_INT64 ||
+        PyArray_ISBYTESWAPPED(array) || (unsigned long long)PyArray_DIM(array, 0) != records ||
+        PyArray_DIM(array, 1) > YDL_MAX_RANK) {
+        PyErr_Format(PyExc_ValueError,
+                     "the shapes of column %u are %R: wanted an array int64 [%llu, rank]",
+                     (unsigned)c, item, records);
+        return -1;
+    }
+    columns->shapes[c] = PyArray_GETCONTIGUOUS(array);
+    if (!columns->shapes[c])
+        return -1;
+    columns->inputs[c].rank = (uint32_t)PyArray_DIM(array, 1);
+    columns->inputs[c].shapes = PyArray_DATA(columns->shapes[c]);
+    columns->inputs[c].elements = (uint64_t)PyArray_SIZE(columns->arrays[c]);
+    return 0;
+}
+
+static int column_from_python(struct columns *columns, uint32_t c, PyObject *item,
+                              const struct ydl_component *component, unsigned long long records)
+{
+    if (!PyTuple_Check(item) || PyTuple_GET_SIZE(item) != 2)
+        return elements_from_python(columns, c, item, component) == 0
+                   ? equal_shapes_from_python(columns, c, records)
+                   : -1;
+    return elements_from_python(columns, c, PyTuple_GET_ITEM(item, 0), component) == 0
+               ? shapes_from_python(columns, c, PyTuple_GET_ITEM(item, 1), records)
+               : -1;
 }
 
 static int columns_from_python(struct columns *columns, PyObject *sequence,

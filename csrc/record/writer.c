@@ -202,15 +202,16 @@ static enum ydl_status append_varying(struct ydl_writer *writer, uint64_t n, str
     for (uint64_t i = 0; status == YDL_OK && i < n; i++) {
         uint64_t bytes = 0;
         uint8_t *row;
+        ydl_columns_move(&writer->layout, writer->columns, i);
         status =
-            ydl_measure_varying(&writer->layout, writer->columns, i, writer->records, &bytes, err);
+            ydl_measure_varying(&writer->layout, writer->columns, writer->records, &bytes, err);
         if (status == YDL_OK)
             status = make_room(writer, bytes, err);
         if (status == YDL_OK)
             status = ydl_part_writer_reserve(&writer->part, bytes, &row, err);
         if (status != YDL_OK)
             break;
-        ydl_encode_varying(&writer->layout, writer->columns, i, row);
+        ydl_encode_varying(&writer->layout, writer->columns, row);
         status = ydl_part_writer_push_varying(&writer->part, bytes, err);
         writer->records++;
     }
@@ -243,7 +244,8 @@ enum ydl_status ydl_writer_append(struct ydl_writer *writer, uint64_t n,
         return status;
     status = ydl_finisher_wait(writer->finisher, UINT_MAX, 0, err); /* what became of them */
     if (status == YDL_OK)
-        status = ydl_columns_init(&writer->layout, inputs, writer->records, writer->columns, err);
+        status =
+            ydl_columns_init(&writer->layout, inputs, n, writer->records, writer->columns, err);
     if (status == YDL_OK)
         status = writer->layout.rows_vary ? append_varying(writer, n, err)
                                           : append_fixed(writer, n, err);

@@ -23,12 +23,14 @@ struct ydl_slice {
     size_t len;
 };
 
-/* One component of n records of equal shape. */
+/* One component of n records; all pointers are borrowed. */
 struct ydl_input {
     uint32_t rank;                   /* of one record */
-    const int64_t *dims;             /* [rank], borrowed */
+    const int64_t *dims;             /* [rank]: the shape of each; unused where they differ */
     const uint8_t *data;             /* n records in C order, no padding; NULL for strings */
     const struct ydl_slice *strings; /* one per element of n records; NULL unless string */
+    const int64_t *shapes;           /* [n][rank] where records' shapes differ; else NULL */
+    uint64_t elements;               /* with shapes: how many data or strings holds */
 };
 
 struct ydl_written_part {
@@ -46,9 +48,10 @@ YDL_MUST_CHECK enum ydl_status ydl_writer_new(const char *dir,
                                               struct ydl_writer **out, struct ydl_error *err);
 
 /* inputs: [layout->count]. YDL_SHAPE_MISMATCH where a shape contradicts the layout; the error
- * names record, component, both shapes. YDL_INVALID for what a row cannot hold. May report
- * what became of an earlier part, and waits for the disk where two parts wait for it already. After
- * any failure, and after finish, append and finish give YDL_CLOSED. */
+ * names record, component, both shapes. YDL_INVALID for what a row cannot hold, and where shapes
+ * ask for other than `elements`. May report what became of an earlier part, and waits for the disk
+ * where two parts wait for it already. After any failure, and after finish, append and finish give
+ * YDL_CLOSED. */
 YDL_MUST_CHECK enum ydl_status ydl_writer_append(struct ydl_writer *writer, uint64_t n,
                                                  const struct ydl_input *inputs,
                                                  struct ydl_error *err);
