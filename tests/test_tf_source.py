@@ -14,7 +14,6 @@ from tf_support import (
     elements,
     exact,
     from_list,
-    grown,
     six_values,
     tf,
 )
@@ -23,17 +22,27 @@ import ydl
 from ydl.errors import UnsupportedError
 from ydl.schema import Component
 from ydl.tensorflow import make_tf_dataset, open_source, session_config
-from ydl.tensorflow.source import block_records
+from ydl.tensorflow.blocks import block_records
 
 
 def read(dataset, config=None):
     """All blocks' columns as comparable values, and how many records were in each block."""
     sizes, columns = [], []
     for records, block in open_source(dataset, config).batches():
-        assert all(len(column) == records for column in block)
+        assert all(len(rows_of(column)) == records for column in block)
         sizes.append(records)
-        columns.append([(column.dtype, column.shape, exact(column)) for column in block])
+        arrays = [array for column in block for array in parts_of(column)]
+        columns.append([(array.dtype, array.shape, exact(array)) for array in arrays])
     return sizes, columns
+
+
+def parts_of(column):
+    return column if isinstance(column, tuple) else (column,)
+
+
+def rows_of(column):
+    """What has a row for each record: a column, or the shapes beside its elements."""
+    return parts_of(column)[-1]
 
 
 def in_session(make):
@@ -60,8 +69,51 @@ def test_a_session_reads_all_dtypes(dtype):
 def test_records_are_read_in_blocks():
     sizes, _ = read(Dataset.range(10_000))
     assert sizes == [4096, 4096, 1808]
-    sizes, _ = read(grown(lambda i: (tf.range(i), i)))  # tf.data cannot batch these
+    sizes, _ = read(Dataset.range(70).map(lambda i: (tf.range(i), i)))
+    assert sizes == [32, 32, 6]
+    unknown = from_list([np.zeros([2] * (i % 3)) for i in range(10)], tf.TensorSpec(None))
+    sizes, _ = read(unknown)  # tf.data cannot batch these
     assert sizes == [1] * 10
+
+
+VARYING = {
+    "first": lambda i: tf.fill([i % 5, 2], i),
+    "last": lambda i: tf.fill([2, i % 5], i),
+    "last_behind_none": lambda i: tf.ensure_shape(tf.zeros([0, i % 5]), [0, None]),
+    "two": lambda i: tf.fill([i % 3, i % 4, 2], i),
+    "all": lambda i: tf.fill([i % 3, i % 4, i % 2], tf.strings.as_string(i)),
+    "beside_others": lambda i: (i, tf.range(i % 7), {"b": tf.fill([i % 3, i % 2], 1.5), "a": i}),
+}
+
+
+@pytest.mark.parametrize("name", VARYING)
+def test_varying_shapes_over_several_blocks(name, tmp_path):
+    """Exactly: also how wide no rows are."""
+    source = Dataset.range(100).map(VARYING[name])
+    for part_bytes in (2000, 1 << 20):
+        storage = storage_in(tmp_path, part_bytes=part_bytes)
+        storage.submit(source, "d", "1")
+        assert elements(make_tf_dataset(storage.fetch("d", "1").stream())) == elements(source)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_varying_shapes_of_every_dtype(dtype, ref_of):
+    six = six_values(dtype)
+    records = [six[:n].reshape(rows, -1) for n, rows in ((6, 2), (0, 1), (6, 3), (3, 1), (5, 5))]
+    records.append(six[:0].reshape(0, 3))
+    source = from_list(records * 10, tf.TensorSpec([None, None], tf.as_dtype(dtype)))
+    assert elements(make_tf_dataset(ref_of(source).stream())) == elements(source)
+
+
+def test_an_error_between_varying_shapes_passes_through(storage, tmp_path):
+    def generate():
+        yield from ([0] * n for n in range(40))
+        raise RuntimeError("no record 40")
+
+    source = Dataset.from_generator(generate, output_signature=tf.TensorSpec([None], tf.int32))
+    with pytest.raises(tf.errors.UnknownError, match="no record 40"):
+        storage.submit(source, "d", "1")
+    assert files_in(tmp_path) == []
 
 
 def test_block_sizes_follow_the_record_size():
@@ -71,9 +123,12 @@ def test_block_sizes_follow_the_record_size():
     assert rows(("uint8", ())) == 4096
     assert rows(("uint8", (224, 224, 3)), ("int64", ())) == 13
     assert rows(("float32", (10**6,))) == 1
-    assert rows(("string", ())) == 63  # may be an image file each
+    assert rows(("string", ())) == 127  # may be an image file each
     assert rows(("bfloat16", (0, 5))) == 4096
-    assert rows(("int64", (None,))) == rows(("int64", None)) == 1
+    assert rows(("int64", (None,))) == rows(("string", (None, 2))) == 32
+    assert rows(("int64", (None,)), ("float32", (10**5,))) == 5
+    assert rows(("uint8", (None, 224, 224, 3))) == 13  # if each is one image long
+    assert rows(("int64", (None,)), ("uint8", None)) == 1
 
 
 def test_cardinality():

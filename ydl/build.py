@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Optional, Protocol, runtime_checkable
+from typing import Any, Optional, Protocol, Union, runtime_checkable
 
 import numpy as np
 
@@ -13,6 +13,12 @@ from ydl import _core
 from ydl.manifest import Part
 from ydl.schema import Schema
 from ydl.store import LocalStore
+
+Array = np.ndarray[Any, Any]
+# One component of some records: an array [records, ...] of the component's dtype (of bytes objects
+# for strings); or, where the records' shapes differ, the elements of all of them one after another,
+# and their shapes, int64 [records, rank].
+Column = Union[Array, tuple[Array, Array]]
 
 
 @runtime_checkable
@@ -26,8 +32,8 @@ class Source(Protocol):
     def cardinality(self) -> Optional[int]:
         """Records, where that is known."""
 
-    def batches(self) -> Iterator[tuple[int, list[np.ndarray[Any, Any]]]]:
-        """(n, one array [n, ...] for each of the schema's components), until the records end."""
+    def batches(self) -> Iterator[tuple[int, list[Column]]]:
+        """(n, a column of n records for each of the schema's components), until the records end."""
 
 
 class Build:

@@ -1,22 +1,23 @@
 """Reading the dataset that a user's function made, once, to cache it.
 
 TensorFlow gives records either eagerly or, in a graph, through a session. In both ways the dataset
-is first brought to a flat tuple of dense tensors and then batched, so that Python handles blocks
-of records. Where a component's shape varies, tf.data cannot batch: a block is one record there.
+is first brought to a flat tuple of dense tensors and then batched (blocks.py), so that Python
+handles blocks of records.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Optional, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from ydl.build import Column
 from ydl.errors import UnsupportedError
-from ydl.schema import Component, Schema, TupleNode, element_count
+from ydl.schema import Schema, TupleNode
+from ydl.tensorflow.blocks import Blocks
 from ydl.tensorflow.spec import (
     declare_spec,
     leaf_components,
@@ -26,16 +27,7 @@ from ydl.tensorflow.spec import (
     schema_from_spec,
 )
 
-Columns = list[npt.NDArray[Any]]
 _T = TypeVar("_T")
-
-# Large enough that the cost of a step (some 100 us) vanishes in the copying, small enough that the
-# three blocks in flight stay far below what a training job has.
-_BLOCK_BYTES = 2 << 20
-_MAX_BLOCK_RECORDS = 4096
-# Nothing tells how long strings are before they are read. They may be whole image files.
-_STRING_BYTES_GUESS = 32 << 10
-_BLOCKS_AHEAD = 2
 
 
 class Source:
@@ -57,11 +49,11 @@ class Source:
         if cardinality != tf.data.UNKNOWN_CARDINALITY:
             self.cardinality = cardinality
 
-    def batches(self) -> Iterator[tuple[int, Columns]]:
-        """Reads the dataset from its beginning: (records, one array [records, ...] per component).
+    def batches(self) -> Iterator[tuple[int, list[Column]]]:
+        """Reads the dataset from its beginning: see ydl.build.Source.
 
-        Numeric arrays have the component's exact dtype and may be read-only views of TensorFlow's
-        memory; strings are object arrays of bytes. What the dataset raises passes through.
+        Numeric arrays may be read-only views of TensorFlow's memory. What the dataset raises
+        passes through.
         """
         if self._graph is None:
             return self._eager_batches()
@@ -76,23 +68,23 @@ class Source:
             with contextlib.closing(self._session(self._graph)) as session:
                 return int(session.run(count))
 
-    def _eager_batches(self) -> Iterator[tuple[int, Columns]]:
+    def _eager_batches(self) -> Iterator[tuple[int, list[Column]]]:
         with _eager_scope():
             blocks, order = self._blocks()
-            iterator = iter(blocks)
+            iterator = iter(blocks.dataset)
         while True:
             # A scope around each step, not the loop: it must not stay while we are suspended.
             with _eager_scope():
                 block = next(iterator, None)
             if block is None:
                 return
-            columns = [np.asarray(tensor) for tensor in block]
-            yield len(columns[0]), [columns[i] for i in order]
+            records, columns = blocks.columns([np.asarray(tensor) for tensor in block])
+            yield records, [columns[i] for i in order]
 
-    def _session_batches(self, graph: tf.Graph) -> Iterator[tuple[int, Columns]]:
+    def _session_batches(self, graph: tf.Graph) -> Iterator[tuple[int, list[Column]]]:
         with graph.as_default():
             blocks, order = self._blocks()
-            iterator = tf.compat.v1.data.make_initializable_iterator(blocks)
+            iterator = tf.compat.v1.data.make_initializable_iterator(blocks.dataset)
             block = iterator.get_next()
             initializers = [tf.compat.v1.tables_initializer(), iterator.initializer]
             session = self._session(graph)
@@ -100,17 +92,17 @@ class Source:
             session.run(initializers)
             while True:
                 try:
-                    columns = session.run(block)
+                    arrays = session.run(block)
                 except tf.errors.OutOfRangeError:
                     return
-                yield len(columns[0]), [columns[i] for i in order]
+                records, columns = blocks.columns(arrays)
+                yield records, [columns[i] for i in order]
 
     def _session(self, graph: tf.Graph) -> tf.compat.v1.Session:
         return tf.compat.v1.Session(graph=graph, config=self._config)
 
-    def _blocks(self) -> tuple[tf.data.Dataset, list[int]]:
-        """The dataset of blocks, each a tuple of dense tensors, and where in that tuple the
-        schema's components stand."""
+    def _blocks(self) -> tuple[Blocks, list[int]]:
+        """The dataset in blocks, and where in their columns the schema's components stand."""
         schema = self.schema
         if schema.is_plain:
             # Nothing to compute: the elements are these tensors, only nested.
@@ -121,8 +113,7 @@ class Source:
         else:
             flat = self._dataset.map(_flattener(schema))
             order = list(range(len(schema.components)))
-        blocks = flat.batch(block_records(schema.components))
-        return blocks.prefetch(_BLOCKS_AHEAD), order
+        return Blocks(flat, schema.components), order
 
 
 @not_converted
@@ -161,19 +152,6 @@ def session_config(local_rank: int) -> tf.compat.v1.ConfigProto:
     config = tf.compat.v1.ConfigProto()
     config.gpu_options.visible_device_list = str(local_rank)
     return config
-
-
-def block_records(components: Sequence[Component]) -> int:
-    """How many records to read at once."""
-    record_bytes = 1
-    for component in components:
-        if component.shape is None or None in component.shape:
-            return 1
-        item_bytes = _STRING_BYTES_GUESS
-        if component.dtype != "string":
-            item_bytes = tf.as_dtype(component.dtype).size
-        record_bytes += item_bytes * element_count([size or 0 for size in component.shape])
-    return max(1, min(_MAX_BLOCK_RECORDS, _BLOCK_BYTES // record_bytes))
 
 
 def _flattener(schema: Schema) -> Callable[..., tuple[tf.Tensor, ...]]:
