@@ -49,12 +49,12 @@ static void append_records(struct ydl_writer *writer, unsigned which, uint64_t r
     for (uint64_t i = 0; i < records; i++) {
         const int64_t lengths[] = {(int64_t)(i % 3), 2};
         struct ydl_input fixed[] = {
-            {0, NULL, data + i, NULL}, {1, dims, data, NULL}, {0, NULL, data + i, NULL}};
-        struct ydl_input varying[] = {{0, NULL, data + i, NULL},
-                                      {2, lengths, data, NULL},
-                                      {(uint32_t)(i % 3), dims + 1, data, NULL},
-                                      {1, lengths, NULL, strings}};
-        struct ydl_input text[] = {{0, NULL, NULL, &strings[i % 3]}};
+            {.data = data + i}, {.rank = 1, .dims = dims, .data = data}, {.data = data + i}};
+        struct ydl_input varying[] = {{.data = data + i},
+                                      {.rank = 2, .dims = lengths, .data = data},
+                                      {.rank = (uint32_t)(i % 3), .dims = dims + 1, .data = data},
+                                      {.rank = 1, .dims = lengths, .strings = strings}};
+        struct ydl_input text[] = {{.strings = &strings[i % 3]}};
         const struct ydl_input *const inputs[] = {fixed, varying, text};
         FUZZ_CHECK(ydl_writer_append(writer, 1, inputs[which], &err) == YDL_OK);
     }
