@@ -211,10 +211,11 @@ def _publish(store: LocalStore, entry: Manifest, built: Build) -> bool:
     possible that they were published all the same.
 
     No entry names files that are not there, although a builder may be paused anywhere while
-    somebody collects what looks abandoned (collect.py). The writer has just read all files back by
-    their names, so that they were there. The collector renames the build's directory first, looks
-    at the log again and puts the directory back where an entry names it by then. So whatever the
-    order of the two, either the collector sees the entry, or the look below sees no directory.
+    somebody collects what looks abandoned (collect.py). The writer has just read the last file back
+    by its name, so that its directory, which holds them all, was there. The collector renames that
+    directory before it removes a file, looks at the log again and puts the directory back where an
+    entry names it by then. So whatever the order of the two, either the collector sees the entry,
+    or the look below sees no directory.
     """
     pid = os.getpid()
     try:
