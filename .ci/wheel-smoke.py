@@ -31,14 +31,20 @@ with tempfile.TemporaryDirectory() as directory:
 
     dtypes = [np.dtype(np.float32), np.dtype(object)]
     reader = _core.Reader(parts, components, dtypes, "always", "mmap")
-    loader = _core.Loader(
-        reader,
+    order = _core.Order(
+        RECORDS,
         rank=0,
         num_shards=1,
         drop_shard_remainder=False,
         shuffle=True,
         reshuffle=True,
         seed=SEED,
+        shuffle_scope="shard",
+        cut=0,
+    )
+    loader = _core.Loader(
+        reader,
+        order,
         epoch=0,
         position=0,
         batch_records=BATCH,

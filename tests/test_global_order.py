@@ -64,11 +64,11 @@ def sequence(n, epoch, shuffle=True, skip=False, seed=0):
 
 
 def core_numbers(n, seed, epoch, start, count, rank=0, num_shards=1):
-    return _core.record_numbers(
+    order = _core.Order(
         n, rank=rank, num_shards=num_shards, drop_shard_remainder=False, shuffle=True,
-        reshuffle=True, seed=seed, shuffle_scope="global", cut=0, epoch=epoch, start=start,
-        count=count,
-    ).tolist()  # fmt: skip
+        reshuffle=True, seed=seed, shuffle_scope="global", cut=0,
+    )  # fmt: skip
+    return order.numbers(epoch, start, count).tolist()
 
 
 SIZES = st.one_of(
@@ -352,9 +352,6 @@ def test_the_core_refuses_what_is_no_order():
         "reshuffle": True,
         "seed": 0,
         "shuffle_scope": "global",
-        "epoch": 0,
-        "start": 0,
-        "count": 1,
     }
     for name, value, message in [
         ("shuffle_scope", "all", "'shard' or 'global', not 'all'"),
@@ -363,7 +360,7 @@ def test_the_core_refuses_what_is_no_order():
         ("num_shards", 0, "no shard 0 among 0"),
     ]:
         with pytest.raises(ValueError, match=message):
-            _core.record_numbers(10, **{**options, name: value})
+            _core.Order(10, **{**options, name: value})
 
 
 # ---- through TensorFlow ----

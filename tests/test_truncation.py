@@ -38,10 +38,13 @@ PROGRAM = """
     cut_to = {"nothing": 0, "half": size // 2, "all but one": size - 1}[left]
 
     def loader(threads, form="batches"):
+        order = _core.Order(
+            N, rank=0, num_shards=1, drop_shard_remainder=False, shuffle=True, reshuffle=True,
+            seed=1, shuffle_scope="shard", cut=0,
+        )
         return _core.Loader(
-            reader, rank=0, num_shards=1, drop_shard_remainder=False, shuffle=True, reshuffle=True,
-            seed=1, epoch=0, position=0, batch_records=64, drop_remainder=False, endless=True,
-            form=form, threads=threads, depth=4,
+            reader, order, epoch=0, position=0, batch_records=64, drop_remainder=False,
+            endless=True, form=form, threads=threads, depth=4,
         )
 
     def check(batch):

@@ -72,6 +72,29 @@ class Reader:
         of bytes; arrays own their memory.
         """
 
+class Order:
+    """Which records come when (csrc/order/order.h). Immutable and thread-safe; the loaders that are
+    given the same one share the orders of their epochs, and have them made ahead
+    (csrc/batch/orders.h). In a forked child the same, with orders of its own."""
+
+    length: int  # records of an epoch; may exceed sys.maxsize
+
+    def __init__(
+        self,
+        records: int,
+        *,
+        rank: int,
+        num_shards: int,
+        drop_shard_remainder: bool,
+        shuffle: bool,
+        reshuffle: bool,
+        seed: int,
+        shuffle_scope: str,
+        cut: int,
+    ) -> None: ...
+    def numbers(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
+        """The record numbers at positions [start, start + count) of an epoch, cut at its end."""
+
 class Loader:
     """An iterator over one epoch (or, endless, over all from a start on) of a stream.
 
@@ -93,15 +116,8 @@ class Loader:
     def __init__(
         self,
         reader: Reader,
+        order: Order,
         *,
-        rank: int,
-        num_shards: int,
-        drop_shard_remainder: bool,
-        shuffle: bool,
-        reshuffle: bool,
-        seed: int,
-        shuffle_scope: str,
-        cut: int,
         epoch: int,
         position: int,
         batch_records: int,
@@ -152,26 +168,6 @@ def hash64(content: bytes) -> int:
 
 def shuffle(n: int, seed: int) -> npt.NDArray[np.uint64]:
     """numpy.random.RandomState(seed).shuffle(list(range(n))) as an array."""
-
-def shard_len(
-    records: int, rank: int, num_shards: int, drop_shard_remainder: bool, cut: int = 0
-) -> int: ...
-def record_numbers(
-    records: int,
-    *,
-    rank: int,
-    num_shards: int,
-    drop_shard_remainder: bool,
-    shuffle: bool,
-    reshuffle: bool,
-    seed: int,
-    shuffle_scope: str,
-    cut: int,
-    epoch: int,
-    start: int,
-    count: int,
-) -> npt.NDArray[np.uint64]:
-    """The record numbers at positions [start, start + count) of an epoch, cut at its end."""
 
 def sample_feed() -> tuple[int, int]:
     """What Loader.lend gives, for a batch that no dataset holds: an int64 column of 1, 2, 3 and a

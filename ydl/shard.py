@@ -6,9 +6,10 @@ import atexit
 import contextlib
 import functools
 import os
+import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -42,10 +43,8 @@ class Order:
     shuffle_scope: str = "shard"
     cut: int = 0  # records left out at the end, before any remainder
 
-    def shard_len(self, records: int) -> int:
-        return _core.shard_len(
-            records, self.rank, self.num_shards, self.drop_shard_remainder, self.cut
-        )
+    def core(self, records: int) -> _core.Order:
+        return _core.Order(records, **vars(self))
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Start:
 
 def start_at_shard_offset(order: Order, records: int, epoch: int, offset: int) -> Start:
     """offset: of this shard's records, from the beginning of `epoch` on."""
-    length = order.shard_len(records)
+    length = order.core(records).length
     epochs, record = divmod(offset, length) if length else (0, 0)
     position = Position(epoch + epochs, record)
     return Start(position, order, position)
@@ -73,7 +72,7 @@ def start_at_global_offset(order: Order, records: int, epoch: int, offset: int) 
     """
     epochs, offset = divmod(offset, records) if records else (0, 0)
     epoch += epochs
-    length = order.shard_len(records)
+    length = order.core(records).length
     first = max(-((order.rank - offset) // order.num_shards), 0)
     endless = Position(epoch, min(first, length))
     if not length or not order.drop_shard_remainder:
@@ -87,24 +86,69 @@ def start_at_global_offset(order: Order, records: int, epoch: int, offset: int) 
     return Start(Position(epoch, first), order, endless)
 
 
+class CoreOrders:
+    """The orders of one shard as the core's objects, each made when first asked for and kept: the
+    iterators that are given the same one share what it holds. A copy or pickle has its own."""
+
+    def __init__(self, records: int) -> None:
+        self._records = records
+        self._made: dict[Order, _core.Order] = {}
+
+    def of(self, order: Order) -> _core.Order:
+        made = self._made.get(order)
+        return self._made.setdefault(order, order.core(self._records)) if made is None else made
+
+    def detached(self) -> DetachedOrders:
+        return DetachedOrders(self, self._records)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_records": self._records, "_made": {}}
+
+
+class DetachedOrders:
+    """Uses others' while somebody keeps those; later makes each anew, and keeps none (handle.py's
+    DetachedHandle says for whom)."""
+
+    def __init__(self, orders: CoreOrders, records: int) -> None:
+        self._records = records
+        self._orders: Optional[weakref.ReferenceType[CoreOrders]] = weakref.ref(orders)
+
+    def of(self, order: Order) -> _core.Order:
+        orders = None if self._orders is None else self._orders()
+        return order.core(self._records) if orders is None else orders.of(order)
+
+    def detached(self) -> DetachedOrders:
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_records": self._records, "_orders": None}
+
+
 class ShardReader:
     """Makes iterators. They are generators, so that each takes its epoch at its first pull and
     ends its threads when it is exhausted, closed or dropped."""
 
     def __init__(
-        self, handle: AnyHandle, order: Order, start: Start, epochs: Optional[EpochCounter] = None
+        self,
+        handle: AnyHandle,
+        order: Order,
+        start: Start,
+        epochs: Optional[EpochCounter] = None,
+        orders: Union[CoreOrders, DetachedOrders, None] = None,
     ) -> None:
         self._handle = handle
         self._order = order
         self._start = start
+        self._orders = orders or CoreOrders(handle.files.manifest.records)
         self.epochs = epochs or EpochCounter(start.position, self._length(start.order))
         self.records = self._length(order)
 
     def _length(self, order: Order) -> int:
-        return order.shard_len(self._handle.files.manifest.records)
+        return self._orders.of(order).length
 
-    def _order_of(self, epoch: int) -> Order:
-        return self._start.order if epoch == self._start.position.epoch else self._order
+    def _order_of(self, epoch: int) -> _core.Order:
+        is_first = epoch == self._start.position.epoch
+        return self._orders.of(self._start.order if is_first else self._order)
 
     @property
     def schema(self) -> Schema:
@@ -121,16 +165,16 @@ class ShardReader:
 
     def detached(self) -> ShardReader:
         """Shares the epochs, and keeps nothing open between iterations."""
-        return ShardReader(self._handle.detached(), self._order, self._start, self.epochs)
+        return ShardReader(
+            self._handle.detached(),
+            self._order,
+            self._start,
+            self.epochs,
+            self._orders.detached(),
+        )
 
     def record_numbers(self, epoch: int, start: int, count: int) -> npt.NDArray[np.uint64]:
-        return _core.record_numbers(
-            self._handle.files.manifest.records,
-            **vars(self._order_of(epoch)),
-            epoch=epoch,
-            start=start,
-            count=count,
-        )
+        return self._order_of(epoch).numbers(epoch, start, count)
 
     def iterate_records(self) -> Generator[Any, None, None]:
         """The next epoch's records, nested like the dataset's elements."""
@@ -179,8 +223,8 @@ class ShardReader:
     ) -> Iterator[tuple[_core.Loader, int]]:
         """(A loader, records of an epoch)."""
         start = self._start.endless if endless else self.epochs.take()
-        order = self._order if endless else self._order_of(start.epoch)
-        length = self._length(order)
+        order = self._orders.of(self._order) if endless else self._order_of(start.epoch)
+        length = order.length
         loader = self._open_loader(
             form, batch_records, drop_remainder, order, start, length if not endless else None
         )
@@ -212,7 +256,7 @@ class ShardReader:
         form: str,
         batch_records: int,
         drop_remainder: bool,
-        order: Order,
+        order: _core.Order,
         start: Position,
         end: Optional[int],
     ) -> _core.Loader:
@@ -222,7 +266,7 @@ class ShardReader:
             threads = 0  # one gather: nothing to do ahead
         return _core.Loader(
             self._handle.reader(),
-            **vars(order),
+            order,
             epoch=start.epoch,
             position=start.record,
             batch_records=batch_records,

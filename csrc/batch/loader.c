@@ -34,42 +34,69 @@ struct lane {
 
 struct ydl_loader {
     struct ydl_loader_config config;
-    struct ydl_reader *reader; /* counted */
+    struct ydl_reader *reader; /* counted; as config's orders are */
     pid_t pid;                 /* of the process whose threads these are */
     uint64_t epoch_len;
     struct lane *lanes; /* [max(threads, 1)], owned */
 
     pthread_mutex_t lock;
     pthread_cond_t filled;  /* the slot that the consumer waits for may be ready */
-    pthread_cond_t emptied; /* a slot was handed out, or stop was set */
+    pthread_cond_t emptied; /* a slot was handed out, is_loading ended, or stop was set */
     /* Under lock: */
     bool stop;
-    unsigned started;           /* threads that run */
-    bool exhausted;             /* no batch comes after `planned` */
-    uint64_t planned;           /* batches whose numbers were given to a lane */
-    uint64_t taken;             /* batches handed out, without one whose rows are lent */
-    bool lent;                  /* the rows of batch `taken` are with the consumer */
-    struct ydl_cursor cursor;   /* the next record to plan */
-    struct ydl_indices indices; /* of epoch indices_epoch, where has_indices; owned */
-    bool has_indices;
+    unsigned started;         /* threads that run */
+    bool exhausted;           /* no batch comes after `planned` */
+    uint64_t planned;         /* batches whose numbers were given to a lane */
+    uint64_t taken;           /* batches handed out, without one whose rows are lent */
+    bool lent;                /* the rows of batch `taken` are with the consumer */
+    struct ydl_cursor cursor; /* the next record to plan */
+    struct slot *slots;       /* [depth], batch b in slot b % depth; owned */
+    /* The order of epoch indices_epoch, lent by config's orders; or NULL. */
+    const struct ydl_indices *indices;
     uint64_t indices_epoch;
-    struct slot *slots; /* [depth], batch b in slot b % depth; owned */
+    bool is_loading;        /* the lane that plans takes an order, without the lock */
+    bool is_next_asked_for; /* the order of the epoch after */
 };
 
+/* Lets go of the lock, since an order may take long; nobody else plans meanwhile. */
 static enum ydl_status load_epoch_locked(struct ydl_loader *loader, struct ydl_error *err)
 {
-    const struct ydl_order *order = &loader->config.order;
-    bool same_order = !order->shuffle || !order->reshuffle;
-    if (loader->has_indices && (same_order || loader->indices_epoch == loader->cursor.epoch))
+    const uint64_t epoch = loader->cursor.epoch;
+    if (loader->indices && loader->indices_epoch == epoch)
         return YDL_OK;
-    ydl_indices_clear(&loader->indices);
-    loader->has_indices = false;
-    enum ydl_status status = ydl_order_fill(order, loader->cursor.epoch, &loader->indices, err);
-    if (status != YDL_OK)
-        return status;
-    loader->has_indices = true;
-    loader->indices_epoch = loader->cursor.epoch;
-    return YDL_OK;
+    const struct ydl_indices *before = loader->indices;
+    const struct ydl_indices *indices = NULL;
+    loader->indices = NULL;
+    loader->is_loading = true;
+    pthread_mutex_unlock(&loader->lock);
+    ydl_orders_give_back(loader->config.orders, before);
+    enum ydl_status status = ydl_orders_take(loader->config.orders, epoch, &indices, err);
+    pthread_mutex_lock(&loader->lock);
+    loader->indices = indices;
+    loader->indices_epoch = epoch;
+    loader->is_loading = false;
+    loader->is_next_asked_for = false;
+    pthread_cond_broadcast(&loader->emptied);
+    return status;
+}
+
+static void ask_for_next_locked(struct ydl_loader *loader)
+{
+    const struct ydl_cursor *cursor = &loader->cursor;
+    if (loader->is_next_asked_for || cursor->position < loader->epoch_len - cursor->position)
+        return;
+    ydl_orders_make_ahead(loader->config.orders, cursor->epoch + 1);
+    loader->is_next_asked_for = true;
+}
+
+/* What is to be given back once nothing more will be planned; or NULL. */
+static const struct ydl_indices *last_indices_locked(struct ydl_loader *loader)
+{
+    if (!loader->exhausted || loader->is_loading)
+        return NULL;
+    const struct ydl_indices *indices = loader->indices;
+    loader->indices = NULL;
+    return indices;
 }
 
 /* Writes the next batch's record numbers; fewer than batch_records only at the end. */
@@ -90,9 +117,10 @@ static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers,
         uint64_t left = loader->epoch_len - loader->cursor.position;
         uint64_t wanted = loader->config.batch_records - n;
         uint64_t take = left < wanted ? left : wanted;
-        ydl_indices_copy(&loader->indices, loader->cursor.position, take, numbers + n);
+        ydl_indices_copy(loader->indices, loader->cursor.position, take, numbers + n);
         n += take;
         loader->cursor.position += take;
+        ask_for_next_locked(loader);
     }
     if (n < loader->config.batch_records) {
         loader->exhausted = true;
@@ -146,7 +174,7 @@ static void *work(void *argument)
     pthread_mutex_lock(&loader->lock);
     for (;;) {
         while (!loader->stop && !loader->exhausted &&
-               loader->planned - loader->taken >= loader->config.depth)
+               (loader->is_loading || loader->planned - loader->taken >= loader->config.depth))
             pthread_cond_wait(&loader->emptied, &loader->lock);
         if (loader->stop || loader->exhausted)
             break;
@@ -173,7 +201,9 @@ static void *work(void *argument)
     /* The consumer may wait for a batch that will not come; others for room that is not needed. */
     pthread_cond_broadcast(&loader->filled);
     pthread_cond_broadcast(&loader->emptied);
+    const struct ydl_indices *last = last_indices_locked(loader);
     pthread_mutex_unlock(&loader->lock);
+    ydl_orders_give_back(loader->config.orders, last);
     return NULL;
 }
 
@@ -221,14 +251,15 @@ static void keep_buffers(const struct ydl_loader *loader)
 enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loader_config *config,
                                struct ydl_loader **out, struct ydl_error *err)
 {
-    assert(config->batch_records >= 1 && config->depth >= 1 && config->order.num_shards >= 1);
+    assert(config->batch_records >= 1 && config->depth >= 1);
     struct ydl_loader *loader = calloc(1, sizeof *loader);
     if (!loader)
         return ydl_fail_memory(err, "a loader", sizeof *loader);
     loader->config = *config;
+    loader->config.orders = ydl_orders_acquire(config->orders);
     loader->reader = ydl_reader_acquire(reader);
     loader->pid = getpid();
-    loader->epoch_len = ydl_order_len(&config->order);
+    loader->epoch_len = ydl_orders_len(config->orders);
     loader->cursor = config->start;
     init_sync(loader);
 
@@ -356,7 +387,11 @@ static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **
         return last->status;
     }
     uint64_t n = 0;
+    pthread_mutex_lock(&loader->lock);
     enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
+    const struct ydl_indices *last_indices = last_indices_locked(loader);
+    pthread_mutex_unlock(&loader->lock);
+    ydl_orders_give_back(loader->config.orders, last_indices);
     if (status == YDL_OK && out_batch)
         status = ydl_gather(lane->finder, loader->reader->pool, lane->numbers, n,
                             loader->config.require_uniform, out_batch, err);
@@ -435,7 +470,8 @@ void ydl_loader_free(struct ydl_loader *loader)
     for (unsigned i = 0; loader->slots && i < loader->config.depth; i++)
         free_slot(&loader->slots[i]);
     free(loader->slots);
-    ydl_indices_clear(&loader->indices);
+    ydl_orders_give_back(loader->config.orders, loader->indices);
+    ydl_orders_release(loader->config.orders);
     ydl_reader_release(loader->reader);
     pthread_cond_destroy(&loader->filled);
     pthread_cond_destroy(&loader->emptied);

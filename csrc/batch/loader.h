@@ -2,8 +2,9 @@
  *
  * A loader serves one iteration: one epoch, or, endless, epoch after epoch with batches that cross
  * their ends. Workers take the next batch's record numbers under the lock, gather without it, and
- * put the batch into its slot of a ring; a full ring makes them wait. One consumer. The loader
- * belongs to the process that made it (YDL_FORKED in a child, whose threads do not exist). */
+ * put the batch into its slot of a ring; a full ring makes them wait. Half-way through an epoch the
+ * next one's order is asked for (batch/orders.h). One consumer. The loader belongs to the process
+ * that made it (YDL_FORKED in a child, whose threads do not exist). */
 #ifndef YDL_BATCH_LOADER_H
 #define YDL_BATCH_LOADER_H
 
@@ -12,11 +13,11 @@
 
 #include "base/status.h"
 #include "batch/gather.h"
+#include "batch/orders.h"
 #include "batch/reader.h"
-#include "order/order.h"
 
 struct ydl_loader_config {
-    struct ydl_order order;
+    struct ydl_orders *orders; /* borrowed for the call of ydl_loader_new, which counts it */
     struct ydl_cursor start;
     uint64_t batch_records; /* >= 1 */
     bool drop_remainder;    /* a last, smaller batch is left out */

@@ -1,9 +1,11 @@
 #include "order/order.h"
 
 #include <assert.h>
-#include <stdlib.h>
 
 #include "base/bytes.h"
+
+/* Of the memory that is new to the process: a few microseconds. */
+enum { NUMBERED_AT_ONCE = 1 << 13 };
 
 uint64_t ydl_order_len(const struct ydl_order *order)
 {
@@ -16,64 +18,72 @@ uint64_t ydl_order_len(const struct ydl_order *order)
     return len;
 }
 
-static enum ydl_status fill_shuffled(const struct ydl_order *order, uint64_t epoch,
-                                     struct ydl_indices *out, struct ydl_error *err)
+static bool is_wide(const struct ydl_order *order)
 {
-    const bool wide = order->records > UINT64_C(1) << 32;
-    uint64_t bytes;
-    if (!ydl_mul_u64(out->len, wide ? sizeof(uint64_t) : sizeof(uint32_t), &bytes))
-        bytes = UINT64_MAX;
-    void *values = bytes <= PTRDIFF_MAX ? malloc((size_t)bytes) : NULL;
-    if (!values)
-        return ydl_fail_memory(err, "the shuffled record numbers of an epoch", bytes);
-
-    /* The wrap at 2^32 is part of the order. */
-    const uint32_t seed = order->reshuffle ? order->seed + (uint32_t)epoch : order->seed;
-    if (wide) {
-        uint64_t *numbers = values;
-        for (uint64_t i = 0; i < out->len; i++)
-            numbers[i] = out->first + i * out->step;
-        ydl_shuffle_u64(numbers, out->len, seed);
-    } else {
-        uint32_t *numbers = values;
-        for (uint64_t i = 0; i < out->len; i++)
-            numbers[i] = (uint32_t)(out->first + i * out->step);
-        ydl_shuffle_u32(numbers, out->len, seed);
-    }
-    out->wide = wide;
-    out->values = values;
-    return YDL_OK;
+    return order->records > UINT64_C(1) << 32;
 }
 
-enum ydl_status ydl_order_fill(const struct ydl_order *order, uint64_t epoch,
-                               struct ydl_indices *out, struct ydl_error *err)
+uint64_t ydl_order_bytes(const struct ydl_order *order)
+{
+    const uint64_t len = ydl_order_len(order);
+    /* A list of one has one order. */
+    if (!order->shuffle || order->scope == YDL_SCOPE_GLOBAL || len < 2)
+        return 0;
+    uint64_t bytes;
+    if (!ydl_mul_u64(len, is_wide(order) ? sizeof(uint64_t) : sizeof(uint32_t), &bytes))
+        bytes = UINT64_MAX;
+    return bytes;
+}
+
+/* The shard's numbers [from, to), unshuffled, into their places among the values. */
+static void number(const struct ydl_indices *indices, uint64_t from, uint64_t to)
+{
+    if (indices->wide) {
+        uint64_t *values = indices->values;
+        for (uint64_t i = from; i < to; i++)
+            values[i] = indices->first + i * indices->step;
+    } else {
+        uint32_t *values = indices->values;
+        for (uint64_t i = from; i < to; i++)
+            values[i] = (uint32_t)(indices->first + i * indices->step);
+    }
+}
+
+static bool fill_shuffled(const struct ydl_order *order, uint64_t epoch,
+                          const struct ydl_stop *stop, const struct ydl_indices *indices)
+{
+    const uint64_t len = indices->len;
+    for (uint64_t done = 0; done < len; done += NUMBERED_AT_ONCE) {
+        if (ydl_stop_is_asked(stop))
+            return false;
+        number(indices, done, len - done < NUMBERED_AT_ONCE ? len : done + NUMBERED_AT_ONCE);
+    }
+    /* The wrap at 2^32 is part of the order. */
+    const uint32_t seed = order->reshuffle ? order->seed + (uint32_t)epoch : order->seed;
+    return indices->wide ? ydl_shuffle_u64(indices->values, len, seed, stop)
+                         : ydl_shuffle_u32(indices->values, len, seed, stop);
+}
+
+bool ydl_order_fill(const struct ydl_order *order, uint64_t epoch, void *values,
+                    const struct ydl_stop *stop, struct ydl_indices *out)
 {
     *out = (struct ydl_indices){
         .len = ydl_order_len(order),
         .first = order->rank,
         .step = order->num_shards,
     };
-    if (!order->shuffle)
-        return YDL_OK;
-    if (order->scope == YDL_SCOPE_GLOBAL) {
+    if (ydl_order_bytes(order) > 0) {
+        assert(values);
+        out->wide = is_wide(order);
+        out->values = values;
+        return fill_shuffled(order, epoch, stop, out);
+    }
+    if (order->shuffle && order->scope == YDL_SCOPE_GLOBAL) {
         out->permuted = true;
         ydl_permutation_init(&out->permutation, order->seed, order->reshuffle ? epoch : 0,
                              order->records);
-        return YDL_OK;
     }
-    /* A list of one has one order. */
-    if (out->len < 2)
-        return YDL_OK;
-    enum ydl_status status = fill_shuffled(order, epoch, out, err);
-    if (status != YDL_OK)
-        ydl_indices_clear(out);
-    return status;
-}
-
-void ydl_indices_clear(struct ydl_indices *indices)
-{
-    free(indices->values);
-    *indices = (struct ydl_indices){0};
+    return true;
 }
 
 void ydl_indices_copy(const struct ydl_indices *indices, uint64_t start, uint64_t n, uint64_t *out)

@@ -10,6 +10,7 @@
 enum {
     BLOCK_WORDS = YDL_MT19937_WORDS, /* what one generation of the twister yields */
     AHEAD = 16,                      /* swaps between a prefetch and its use */
+    DRAWN_AT_ONCE = 1 << 6,          /* of the numbers beyond 2^32, one by one */
 };
 
 struct picker {
@@ -58,14 +59,20 @@ static uint32_t pick(struct picker *picker, uint32_t max)
         values[j] = value;                                                                         \
     }                                                                                              \
                                                                                                    \
-    void ydl_shuffle_u##bits(uint##bits##_t *values, uint64_t n, uint32_t seed)                    \
+    bool ydl_shuffle_u##bits(uint##bits##_t *values, uint64_t n, uint32_t seed,                    \
+                             const struct ydl_stop *stop)                                          \
     {                                                                                              \
         struct picker picker;                                                                      \
         picker_init(&picker, seed);                                                                \
         uint64_t i = n > 0 ? n - 1 : 0;                                                            \
-        for (; i > UINT32_MAX; i--)                                                                \
+        for (; i > UINT32_MAX; i--) {                                                              \
+            if (i % DRAWN_AT_ONCE == 0 && ydl_stop_is_asked(stop))                                 \
+                return false;                                                                      \
             swap_u##bits(values, i, ydl_mt19937_interval(&picker.rng, i));                         \
+        }                                                                                          \
         while (i > 0) {                                                                            \
+            if (ydl_stop_is_asked(stop))                                                           \
+                return false;                                                                      \
             uint32_t count = pick(&picker, (uint32_t)i);                                           \
             for (uint32_t k = 0; k < count; k++) {                                                 \
                 __builtin_prefetch(&values[picker.picks[k + AHEAD]], 1);                           \
@@ -73,6 +80,7 @@ static uint32_t pick(struct picker *picker, uint32_t max)
             }                                                                                      \
             i -= count;                                                                            \
         }                                                                                          \
+        return true;                                                                               \
     }
 YDL_DEFINE_SHUFFLE(32)
 YDL_DEFINE_SHUFFLE(64)

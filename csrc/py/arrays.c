@@ -6,6 +6,12 @@
 #include "base/bytes.h"
 #include "record/row.h"
 
+PyObject *ydl_new_u64_array(uint64_t n)
+{
+    npy_intp dim = (npy_intp)n;
+    return PyArray_SimpleNew(1, &dim, NPY_UINT64);
+}
+
 static const char BLOCK_CAPSULE[] = "ydl.block";
 
 static void release_block_capsule(PyObject *capsule)

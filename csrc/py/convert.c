@@ -1,8 +1,6 @@
 /* Arguments from Python into the core's structs. */
 #include "py/module.h"
 
-#include <string.h>
-
 struct spec_list {
     struct ydl_component_spec *specs; /* [count], owned */
     int64_t (*dims)[YDL_MAX_RANK];    /* [count], owned; what the specs point to */
@@ -88,28 +86,4 @@ done:
     PyMem_Free(list.dims);
     Py_DECREF(items);
     return rc;
-}
-
-int ydl_order_from_python(struct ydl_order *order, uint64_t records, const char *scope)
-{
-    order->records = records;
-    if (order->num_shards == 0 || order->rank >= order->num_shards) {
-        PyErr_Format(PyExc_ValueError, "there is no shard %llu among %llu",
-                     (unsigned long long)order->rank, (unsigned long long)order->num_shards);
-        return -1;
-    }
-    if (order->cut > records) {
-        PyErr_Format(PyExc_ValueError, "cannot leave out %llu of %llu records",
-                     (unsigned long long)order->cut, (unsigned long long)records);
-        return -1;
-    }
-    if (strcmp(scope, "shard") == 0) {
-        order->scope = YDL_SCOPE_SHARD;
-    } else if (strcmp(scope, "global") == 0) {
-        order->scope = YDL_SCOPE_GLOBAL;
-    } else {
-        PyErr_Format(PyExc_ValueError, "shuffle_scope is 'shard' or 'global', not '%s'", scope);
-        return -1;
-    }
-    return 0;
 }

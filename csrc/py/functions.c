@@ -1,4 +1,4 @@
-/* The module's functions: manifest log, file systems, hashing, orders. */
+/* The module's functions: manifest log, file systems, hashing, shuffles. */
 #include "py/module.h"
 
 #include "base/directory.h"
@@ -117,12 +117,6 @@ static PyObject *hash64(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLongLong(hash);
 }
 
-static PyObject *new_u64_array(uint64_t n)
-{
-    npy_intp dim = (npy_intp)n;
-    return PyArray_SimpleNew(1, &dim, NPY_UINT64);
-}
-
 static PyObject *shuffle(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -130,81 +124,15 @@ static PyObject *shuffle(PyObject *module, PyObject *args)
     unsigned int seed;
     if (!PyArg_ParseTuple(args, "nI:shuffle", &n, &seed))
         return NULL;
-    PyObject *array = new_u64_array((uint64_t)n);
+    PyObject *array = ydl_new_u64_array((uint64_t)n);
     if (!array)
         return NULL;
     uint64_t *values = PyArray_DATA((PyArrayObject *)array);
     Py_BEGIN_ALLOW_THREADS;
     for (Py_ssize_t i = 0; i < n; i++)
         values[i] = (uint64_t)i;
-    ydl_shuffle_u64(values, (uint64_t)n, seed);
+    (void)ydl_shuffle_u64(values, (uint64_t)n, seed, NULL);
     Py_END_ALLOW_THREADS;
-    return array;
-}
-
-static PyObject *shard_len(PyObject *module, PyObject *args)
-{
-    (void)module;
-    unsigned long long records, rank, num_shards, cut = 0;
-    int drop_remainder;
-    if (!PyArg_ParseTuple(args, "KKKp|K:shard_len", &records, &rank, &num_shards, &drop_remainder,
-                          &cut))
-        return NULL;
-    struct ydl_order order = {
-        .rank = rank, .num_shards = num_shards, .cut = cut, .drop_remainder = drop_remainder};
-    if (ydl_order_from_python(&order, records, "shard") != 0)
-        return NULL;
-    return PyLong_FromUnsignedLongLong(ydl_order_len(&order));
-}
-
-static PyObject *slice_of(const struct ydl_indices *indices, uint64_t start, uint64_t count)
-{
-    uint64_t left = start < indices->len ? indices->len - start : 0;
-    uint64_t n = count < left ? count : left;
-    PyObject *array = new_u64_array(n);
-    if (!array)
-        return NULL;
-    uint64_t *values = PyArray_DATA((PyArrayObject *)array);
-    Py_BEGIN_ALLOW_THREADS;
-    if (n > 0)
-        ydl_indices_copy(indices, start, n, values);
-    Py_END_ALLOW_THREADS;
-    return array;
-}
-
-static PyObject *record_numbers(PyObject *module, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"records", "rank",      "num_shards", "drop_shard_remainder",
-                            "shuffle", "reshuffle", "seed",       "shuffle_scope",
-                            "cut",     "epoch",     "start",      "count",
-                            NULL};
-    unsigned long long records, rank, num_shards, cut, epoch, start, count;
-    int drop_remainder, do_shuffle, reshuffle;
-    unsigned int seed;
-    const char *scope;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "K$KKpppIsKKKK:record_numbers", names, &records,
-                                     &rank, &num_shards, &drop_remainder, &do_shuffle, &reshuffle,
-                                     &seed, &scope, &cut, &epoch, &start, &count))
-        return NULL;
-    struct ydl_order order = {.rank = rank,
-                              .num_shards = num_shards,
-                              .cut = cut,
-                              .drop_remainder = drop_remainder,
-                              .shuffle = do_shuffle,
-                              .reshuffle = reshuffle,
-                              .seed = seed};
-    if (ydl_order_from_python(&order, records, scope) != 0)
-        return NULL;
-    struct ydl_indices indices = {0};
-    struct ydl_error err = {0};
-    enum ydl_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = ydl_order_fill(&order, epoch, &indices, &err);
-    Py_END_ALLOW_THREADS;
-    if (status != YDL_OK)
-        return raise_from(module, &err);
-    PyObject *array = slice_of(&indices, start, count);
-    ydl_indices_clear(&indices);
     return array;
 }
 
@@ -224,9 +152,6 @@ PyMethodDef ydl_functions[] = {
     {"access_for", access_for, METH_VARARGS, NULL},
     {"hash64", hash64, METH_VARARGS, NULL},
     {"shuffle", shuffle, METH_VARARGS, NULL},
-    {"shard_len", shard_len, METH_VARARGS, NULL},
-    {"record_numbers", (PyCFunction)(void (*)(void))record_numbers, METH_VARARGS | METH_KEYWORDS,
-     NULL},
     {"sample_feed", sample_feed, METH_NOARGS, NULL},
     {0},
 };

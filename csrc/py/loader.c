@@ -58,34 +58,19 @@ static bool is_made_from_rows(enum form form)
 }
 
 static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_reader,
-                              struct ydl_loader_config *config, const char **scope, enum form *form)
+                              PyObject **out_order, struct ydl_loader_config *config,
+                              enum form *form)
 {
-    static char *names[] = {"reader",
-                            "rank",
-                            "num_shards",
-                            "drop_shard_remainder",
-                            "shuffle",
-                            "reshuffle",
-                            "seed",
-                            "shuffle_scope",
-                            "cut",
-                            "epoch",
-                            "position",
-                            "batch_records",
-                            "drop_remainder",
-                            "endless",
-                            "form",
-                            "threads",
-                            "depth",
-                            NULL};
-    unsigned long long rank, num_shards, cut, epoch, position, batch_records;
-    int drop_shard_remainder, shuffle, reshuffle, drop_remainder, endless;
-    unsigned int seed, threads, depth;
+    static char *names[] = {"reader",        "order",          "epoch",   "position",
+                            "batch_records", "drop_remainder", "endless", "form",
+                            "threads",       "depth",          NULL};
+    unsigned long long epoch, position, batch_records;
+    int drop_remainder, endless;
+    unsigned int threads, depth;
     const char *form_name;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "O$KKpppIsKKKKppsII:Loader", names, out_reader, &rank, &num_shards,
-            &drop_shard_remainder, &shuffle, &reshuffle, &seed, scope, &cut, &epoch, &position,
-            &batch_records, &drop_remainder, &endless, &form_name, &threads, &depth) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO$KKKppsII:Loader", names, out_reader,
+                                     out_order, &epoch, &position, &batch_records, &drop_remainder,
+                                     &endless, &form_name, &threads, &depth) ||
         form_from_name(form_name, form) != 0)
         return -1;
     if (batch_records == 0 || depth == 0) {
@@ -94,13 +79,6 @@ static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_r
         return -1;
     }
     *config = (struct ydl_loader_config){
-        .order = {.rank = rank,
-                  .num_shards = num_shards,
-                  .cut = cut,
-                  .drop_remainder = drop_shard_remainder,
-                  .shuffle = shuffle,
-                  .reshuffle = reshuffle,
-                  .seed = seed},
         .start = {.epoch = epoch, .position = position},
         .batch_records = batch_records,
         .drop_remainder = drop_remainder,
@@ -115,14 +93,14 @@ static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_r
 static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
 {
     const struct module_state *state = ydl_state_of_type(Py_TYPE(self));
-    PyObject *reader_arg;
+    PyObject *reader_arg, *order_arg;
     struct ydl_loader_config config;
-    const char *scope;
     struct ydl_error err = {0};
-    if (config_from_python(args, kwargs, &reader_arg, &config, &scope, &self->form) != 0)
+    if (config_from_python(args, kwargs, &reader_arg, &order_arg, &config, &self->form) != 0)
         return -1;
-    if (!Py_IS_TYPE(reader_arg, state->reader_type)) {
-        PyErr_Format(PyExc_TypeError, "reader is %R, no Reader", reader_arg);
+    if (!Py_IS_TYPE(reader_arg, state->reader_type) || !Py_IS_TYPE(order_arg, state->order_type)) {
+        PyErr_Format(PyExc_TypeError, "expected a Reader and an Order, not %R and %R", reader_arg,
+                     order_arg);
         return -1;
     }
     self->forks = ydl_fork_count();
@@ -134,9 +112,16 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     struct ydl_reader *reader = self->reader->reader;
-    if (ydl_order_from_python(&config.order, reader->records, scope) != 0)
+    struct py_order *order = (struct py_order *)order_arg;
+    if (order->order.records != reader->records) {
+        PyErr_Format(PyExc_ValueError, "the order is one of %llu records, and the reader has %llu",
+                     (unsigned long long)order->order.records, (unsigned long long)reader->records);
         return -1;
-    self->epoch_len = ydl_order_len(&config.order);
+    }
+    config.orders = ydl_orders_here(order);
+    if (!config.orders)
+        return -1;
+    self->epoch_len = ydl_orders_len(config.orders);
     self->start = config.start;
     if (self->start.position > self->epoch_len) {
         PyErr_Format(PyExc_ValueError, "cannot start at record %llu of an epoch of %llu records",
@@ -164,7 +149,8 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
 static void loader_dealloc(struct py_loader *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    /* Joins threads that are at most a batch away from their end and never want the GIL. */
+    /* Joins threads that are at most a batch, or an order, away from their end and never want the
+     * GIL. */
     if (self->feed)
         ydl_feed_close(self->feed);
     ydl_loader_free(self->loader);

@@ -22,6 +22,7 @@ static int exec_module(PyObject *module)
         return -1;
     if (add_type(module, &ydl_writer_spec, &state->writer_type) != 0 ||
         add_type(module, &ydl_reader_spec, &state->reader_type) != 0 ||
+        add_type(module, &ydl_order_spec, &state->order_type) != 0 ||
         add_type(module, &ydl_loader_spec, &state->loader_type) != 0 ||
         add_type(module, &ydl_lease_spec, &state->lease_type) != 0)
         return -1;
@@ -33,6 +34,7 @@ static int traverse_state(PyObject *module, visitproc visit, void *arg)
     struct module_state *state = PyModule_GetState(module);
     Py_VISIT(state->writer_type);
     Py_VISIT(state->reader_type);
+    Py_VISIT(state->order_type);
     Py_VISIT(state->loader_type);
     Py_VISIT(state->lease_type);
     for (int i = 0; i < YDL_STATUS_COUNT; i++)
@@ -45,6 +47,7 @@ static int clear_state(PyObject *module)
     struct module_state *state = PyModule_GetState(module);
     Py_CLEAR(state->writer_type);
     Py_CLEAR(state->reader_type);
+    Py_CLEAR(state->order_type);
     Py_CLEAR(state->loader_type);
     Py_CLEAR(state->lease_type);
     for (int i = 0; i < YDL_STATUS_COUNT; i++)

@@ -23,14 +23,15 @@
 
 #include "base/status.h"
 #include "batch/gather.h"
+#include "batch/orders.h"
 #include "batch/reader.h"
-#include "order/order.h"
 
 enum { YDL_STATUS_COUNT = YDL_FORKED + 1 };
 
 struct module_state {
     PyTypeObject *writer_type;
     PyTypeObject *reader_type;
+    PyTypeObject *order_type;
     PyTypeObject *loader_type;
     PyTypeObject *lease_type;
     PyObject *exceptions[YDL_STATUS_COUNT]; /* NULL for outcomes that are no errors */
@@ -45,6 +46,7 @@ void *ydl_raise(const struct module_state *state, const struct ydl_error *err); 
 /* Types: made by their files, added to the module by module.c. */
 extern PyType_Spec ydl_writer_spec;
 extern PyType_Spec ydl_reader_spec;
+extern PyType_Spec ydl_order_spec;
 extern PyType_Spec ydl_loader_spec;
 extern PyType_Spec ydl_lease_spec;
 extern PyMethodDef ydl_functions[];
@@ -55,13 +57,22 @@ struct py_reader {
     pid_t pid;                               /* of the process that opened it */
 };
 
+struct py_order {
+    PyObject_HEAD struct ydl_order order;
+    struct ydl_orders *orders; /* counted; look at ydl_orders_here instead */
+    pid_t pid;                 /* of the process that made `orders` */
+};
+
+/* order.c: of this process, borrowed; NULL with an exception. */
+struct ydl_orders *ydl_orders_here(struct py_order *self);
+
 /* convert.c: from Python. 0, or -1 with an exception. */
 int ydl_layout_from_python(const struct module_state *state, PyObject *components,
                            struct ydl_layout *out);
-/* What the core's asserts demand of an order: ValueError where it is none of `records` records. */
-int ydl_order_from_python(struct ydl_order *order, uint64_t records, const char *scope);
 
 /* arrays.c: to Python. What is returned is a new reference, or NULL with an exception. */
+
+PyObject *ydl_new_u64_array(uint64_t n); /* not filled */
 
 /* One array (or four where `split`, see _core.pyi) appended per component of the batch. Takes the
  * blocks it hands out from the batch. */

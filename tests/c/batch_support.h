@@ -5,6 +5,7 @@
 #include "part_support.h"
 
 #include "batch/gather.h"
+#include "batch/orders.h"
 #include "batch/pool.h"
 #include "batch/reader.h"
 
@@ -50,6 +51,25 @@ static inline void open_build_clear(struct open_build *open)
     ydl_pool_release(open->pool);
     ydl_reader_release(open->reader);
     build_clear(&open->build);
+}
+
+/* The numbers of an epoch, for a test to compare with. Ends with free(values). */
+static inline struct ydl_indices fill_indices(const struct ydl_order *order, uint64_t epoch)
+{
+    struct ydl_indices indices;
+    const uint64_t bytes = ydl_order_bytes(order);
+    void *values = bytes ? malloc(bytes) : NULL;
+    assert_true(values || !bytes);
+    assert_true(ydl_order_fill(order, epoch, values, NULL, &indices));
+    return indices;
+}
+
+static inline struct ydl_orders *new_orders(const struct ydl_order *order)
+{
+    struct ydl_error err;
+    struct ydl_orders *orders;
+    assert_status(YDL_OK, ydl_orders_new(order, &orders, &err), &err);
+    return orders;
 }
 
 /* The shape of record i of the batch. */

@@ -9,24 +9,31 @@
 
 enum { RECORDS = 103, PART_BYTES = 2048, LONG_MS = 60 * 1000 };
 
+static const struct ydl_order plain_order = {
+    .records = RECORDS, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5};
+
 static const struct ydl_loader_config plain = {
-    .order = {.records = RECORDS, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5},
     .batch_records = 8,
     .threads = 2,
     .depth = 3,
 };
 
-static struct ydl_loader *load(struct open_build *open, const struct ydl_loader_config *config)
+/* config: without orders. */
+static struct ydl_loader *load(struct open_build *open, const struct ydl_order *order,
+                               const struct ydl_loader_config *config)
 {
     struct ydl_error err;
     struct ydl_loader *loader;
-    assert_status(YDL_OK, ydl_loader_new(open->reader, config, &loader, &err), &err);
+    struct ydl_loader_config whole = *config;
+    whole.orders = new_orders(order);
+    assert_status(YDL_OK, ydl_loader_new(open->reader, &whole, &loader, &err), &err);
+    ydl_orders_release(whole.orders);
     return loader;
 }
 
 /* Walks positions of a stream, epoch after epoch. */
 struct walk {
-    const struct ydl_loader_config *config;
+    const struct ydl_order *order;
     struct ydl_cursor at;
     struct ydl_indices indices;
     uint64_t len;
@@ -34,40 +41,50 @@ struct walk {
 
 static uint64_t walk_next(struct walk *walk)
 {
-    struct ydl_error err;
     if (walk->at.position == walk->len) {
         walk->at.epoch++;
         walk->at.position = 0;
     }
-    ydl_indices_clear(&walk->indices);
-    assert_status(YDL_OK,
-                  ydl_order_fill(&walk->config->order, walk->at.epoch, &walk->indices, &err), &err);
+    if (walk->at.position == 0 || walk->indices.len == 0) {
+        free(walk->indices.values);
+        walk->indices = fill_indices(walk->order, walk->at.epoch);
+    }
     return ydl_indices_at(&walk->indices, walk->at.position++);
 }
 
-/* Takes up to max_batches and compares all; returns the records seen. */
-static uint64_t check_batches(struct open_build *open, const struct ydl_loader_config *config,
-                              uint64_t max_batches)
+/* The next batch; returns its records, 0 at the end. */
+static uint64_t check_next(struct open_build *open, struct ydl_loader *loader, struct walk *walk,
+                           uint64_t max_records)
 {
-    struct ydl_loader *loader = load(open, config);
-    struct walk walk = {config, config->start, {0}, ydl_order_len(&config->order)};
+    struct ydl_error err;
+    struct ydl_batch *batch;
+    uint64_t numbers[64];
+    enum ydl_status status = ydl_loader_next(loader, LONG_MS, &batch, &err);
+    if (status == YDL_END)
+        return 0;
+    assert_status(YDL_OK, status, &err);
+    assert_true(batch->records <= max_records);
+    for (uint64_t i = 0; i < batch->records; i++)
+        numbers[i] = walk_next(walk);
+    check_batch(batch, open->make, numbers, batch->records);
+    const uint64_t records = batch->records;
+    ydl_batch_free(batch);
+    return records;
+}
+
+/* Takes up to max_batches and compares all; returns the records seen. */
+static uint64_t check_batches(struct open_build *open, const struct ydl_order *order,
+                              const struct ydl_loader_config *config, uint64_t max_batches)
+{
+    struct ydl_loader *loader = load(open, order, config);
+    struct walk walk = {order, config->start, {0}, ydl_order_len(order)};
     uint64_t seen = 0;
-    for (uint64_t b = 0; b < max_batches; b++) {
-        struct ydl_error err;
-        struct ydl_batch *batch;
-        uint64_t numbers[64];
-        enum ydl_status status = ydl_loader_next(loader, LONG_MS, &batch, &err);
-        if (status == YDL_END)
-            break;
-        assert_status(YDL_OK, status, &err);
-        assert_true(batch->records <= config->batch_records);
-        for (uint64_t i = 0; i < batch->records; i++)
-            numbers[i] = walk_next(&walk);
-        check_batch(batch, open->make, numbers, batch->records);
-        seen += batch->records;
-        ydl_batch_free(batch);
+    uint64_t records = 1;
+    for (uint64_t b = 0; b < max_batches && records > 0; b++) {
+        records = check_next(open, loader, &walk, config->batch_records);
+        seen += records;
     }
-    ydl_indices_clear(&walk.indices);
+    free(walk.indices.values);
     ydl_loader_free(loader);
     return seen;
 }
@@ -79,21 +96,22 @@ static void test_delivers_an_epoch_in_order(void **state)
         struct open_build open;
         open_build_init(&open, varying, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
         for (unsigned threads = 0; threads < 5; threads++) {
+            struct ydl_order order = plain_order;
             struct ydl_loader_config config = plain;
             config.threads = threads;
             config.depth = 1 + threads % 3;
-            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS);
+            assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), RECORDS);
             config.drop_remainder = true;
-            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS / 8 * 8);
+            assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), RECORDS / 8 * 8);
             config.start = (struct ydl_cursor){.epoch = 2, .position = 50};
             config.drop_remainder = false;
-            assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS - 50);
-            config.order.num_shards = 4;
-            config.order.rank = 3;
+            assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), RECORDS - 50);
+            order.num_shards = 4;
+            order.rank = 3;
             config.start.position = 0;
-            assert_int_equal(check_batches(&open, &config, UINT64_MAX), 25);
+            assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), 25);
             config.batch_records = 1;
-            assert_int_equal(check_batches(&open, &config, UINT64_MAX), 25);
+            assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), 25);
         }
         open_build_clear(&open);
     }
@@ -115,8 +133,8 @@ static void test_rows_come_in_the_same_order(void **state)
             config.threads = (unsigned)kind / 4;
             config.lends_rows = true;
             config.endless = true;
-            struct ydl_loader *loader = load(&open, &config);
-            struct walk walk = {&config, config.start, {0}, RECORDS};
+            struct ydl_loader *loader = load(&open, &plain_order, &config);
+            struct walk walk = {&plain_order, config.start, {0}, RECORDS};
             for (int b = 0; b < 20; b++) {
                 assert_status(YDL_OK, ydl_loader_next_rows(loader, LONG_MS, &rows, &n, &err), &err);
                 assert_int_equal(n, 8);
@@ -128,7 +146,7 @@ static void test_rows_come_in_the_same_order(void **state)
                     seen++;
                 }
             }
-            ydl_indices_clear(&walk.indices);
+            free(walk.indices.values);
             ydl_loader_free(loader); /* with parts still lent to the last rows */
         }
         assert_int_equal(seen, 2 * 20 * 8);
@@ -137,7 +155,7 @@ static void test_rows_come_in_the_same_order(void **state)
         config.threads = (unsigned)kind / 4;
         config.lends_rows = true;
         config.batch_records = RECORDS;
-        struct ydl_loader *loader = load(&open, &config);
+        struct ydl_loader *loader = load(&open, &plain_order, &config);
         assert_status(YDL_OK, ydl_loader_next_rows(loader, LONG_MS, &rows, &n, &err), &err);
         assert_status(YDL_END, ydl_loader_next_rows(loader, LONG_MS, &rows, &n, &err), &err);
         ydl_loader_free(loader);
@@ -151,20 +169,71 @@ static void test_endless_batches_cross_epochs(void **state)
     struct open_build open;
     open_build_init(&open, true, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     for (unsigned threads = 0; threads < 4; threads++) {
+        struct ydl_order order = plain_order;
         struct ydl_loader_config config = plain;
         config.threads = threads;
         config.endless = true;
         config.start = (struct ydl_cursor){.epoch = 1, .position = 100};
-        assert_int_equal(check_batches(&open, &config, 60), 60 * 8);
-        config.order.num_shards = 50; /* epochs of 3 records, shorter than a batch */
+        assert_int_equal(check_batches(&open, &order, &config, 60), 60 * 8);
+        order.num_shards = 50; /* epochs of 3 records, shorter than a batch */
         config.start.position = 2;
-        assert_int_equal(check_batches(&open, &config, 20), 20 * 8);
-        config.order.reshuffle = false;
-        assert_int_equal(check_batches(&open, &config, 20), 20 * 8);
-        config.order.num_shards = 200;
-        config.order.rank = 150; /* a shard without records */
+        assert_int_equal(check_batches(&open, &order, &config, 20), 20 * 8);
+        order.reshuffle = false;
+        assert_int_equal(check_batches(&open, &order, &config, 20), 20 * 8);
+        order.num_shards = 200;
+        order.rank = 150; /* a shard without records */
         config.start.position = 0;
-        assert_int_equal(check_batches(&open, &config, 20), 0);
+        assert_int_equal(check_batches(&open, &order, &config, 20), 0);
+    }
+    open_build_clear(&open);
+}
+
+/* Enough for orders to be made ahead: while the first loader's is, when the second takes it, and by
+ * whichever of two loaders asks first. */
+static void test_orders_made_ahead_are_the_same(void **state)
+{
+    (void)state;
+    struct open_build open;
+    struct ydl_orders_look look;
+    const struct ydl_order order = {
+        .records = 1 << 16, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5};
+    open_build_init(&open, false, order.records, 1 << 20, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    for (unsigned threads = 0; threads < 3; threads++) {
+        struct ydl_loader_config config = plain;
+        config.threads = threads;
+        config.batch_records = 61;
+        config.endless = true;
+        assert_int_equal(check_batches(&open, &order, &config, 2500), 2500 * 61);
+
+        config.endless = false;
+        config.orders = new_orders(&order);
+        struct ydl_loader *loaders[2];
+        struct walk walks[2];
+        for (uint64_t epoch = 0; epoch < 4; epoch++) {
+            struct ydl_error err;
+            const bool is_pair = epoch == 0;
+            for (uint64_t i = 0; i <= is_pair; i++) {
+                config.start.epoch = epoch + i;
+                walks[i] = (struct walk){&order, config.start, {0}, order.records};
+                assert_status(YDL_OK, ydl_loader_new(open.reader, &config, &loaders[i], &err),
+                              &err);
+            }
+            for (uint64_t seen = 0; seen < order.records; seen += 61)
+                for (int i = 0; i <= is_pair; i++)
+                    check_next(&open, loaders[i], &walks[i], 61);
+            for (int i = 0; i <= is_pair; i++) {
+                struct ydl_batch *batch;
+                assert_status(YDL_END, ydl_loader_next(loaders[i], LONG_MS, &batch, &err), &err);
+                ydl_loader_free(loaders[i]);
+                free(walks[i].indices.values);
+            }
+            epoch += is_pair;
+            ydl_orders_look(config.orders, &look);
+            assert_int_equal(look.made + look.is_making_ahead, epoch + 2);
+            assert_int_equal(look.held, 1);
+            assert_true(look.is_waiting);
+        }
+        ydl_orders_release(config.orders);
     }
     open_build_clear(&open);
 }
@@ -178,7 +247,7 @@ static void test_a_huge_batch_holds_one_epoch(void **state)
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_loader_config config = plain;
     config.batch_records = UINT64_MAX;
-    struct ydl_loader *loader = load(&open, &config);
+    struct ydl_loader *loader = load(&open, &plain_order, &config);
     assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
     assert_int_equal(batch->records, RECORDS);
     ydl_batch_free(batch);
@@ -186,7 +255,7 @@ static void test_a_huge_batch_holds_one_epoch(void **state)
     ydl_loader_free(loader);
 
     config.drop_remainder = true;
-    loader = load(&open, &config);
+    loader = load(&open, &plain_order, &config);
     assert_status(YDL_END, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
     ydl_loader_free(loader);
     open_build_clear(&open);
@@ -200,15 +269,16 @@ static void test_an_error_comes_in_its_place_and_stays(void **state)
     for (unsigned threads = 0; threads < 4; threads++) {
         struct ydl_error err;
         struct ydl_batch *batch;
+        struct ydl_order order = plain_order;
         struct ydl_loader_config config = plain;
         config.threads = threads;
-        config.order.shuffle = false;
+        order.shuffle = false;
         config.batch_records = 1; /* alone, every record is uniform */
         config.require_uniform = true;
-        assert_int_equal(check_batches(&open, &config, UINT64_MAX), RECORDS);
+        assert_int_equal(check_batches(&open, &order, &config, UINT64_MAX), RECORDS);
 
         config.batch_records = 13; /* records 0 and 1 differ */
-        struct ydl_loader *loader = load(&open, &config);
+        struct ydl_loader *loader = load(&open, &order, &config);
         for (int again = 0; again < 3; again++) {
             assert_status(YDL_SHAPE_MISMATCH, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
             assert_non_null(strstr(err.text, "component 1"));
@@ -225,7 +295,7 @@ static void test_may_be_freed_at_any_moment(void **state)
     struct ydl_error err;
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     for (int taken = 0; taken < 15; taken++) {
-        struct ydl_loader *loader = load(&open, &plain);
+        struct ydl_loader *loader = load(&open, &plain_order, &plain);
         for (int i = 0; i < taken; i++) {
             struct ydl_batch *batch = NULL;
             enum ydl_status expected = i < 13 ? YDL_OK : YDL_END;
@@ -245,9 +315,10 @@ static void test_a_batch_outlives_its_loader(void **state)
     struct ydl_error err;
     struct ydl_batch *batch;
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    struct ydl_order order = plain_order;
     struct ydl_loader_config config = plain;
-    config.order.shuffle = false;
-    struct ydl_loader *loader = load(&open, &config);
+    order.shuffle = false;
+    struct ydl_loader *loader = load(&open, &order, &config);
     assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
     ydl_loader_free(loader);
     const uint64_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -263,7 +334,7 @@ static void test_a_forked_child_is_refused_and_may_let_go(void **state)
     struct ydl_error err;
     struct ydl_batch *batch;
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-    struct ydl_loader *loader = load(&open, &plain);
+    struct ydl_loader *loader = load(&open, &plain_order, &plain);
     assert_status(YDL_OK, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
     pid_t child = fork();
     if (child == 0) {
@@ -289,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_delivers_an_epoch_in_order),
         cmocka_unit_test(test_rows_come_in_the_same_order),
         cmocka_unit_test(test_endless_batches_cross_epochs),
+        cmocka_unit_test(test_orders_made_ahead_are_the_same),
         cmocka_unit_test(test_a_huge_batch_holds_one_epoch),
         cmocka_unit_test(test_an_error_comes_in_its_place_and_stays),
         cmocka_unit_test(test_may_be_freed_at_any_moment),

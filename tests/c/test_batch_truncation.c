@@ -218,16 +218,18 @@ static void cut_under_loader(bool varying, enum ydl_access access, unsigned thre
     struct ydl_loader *loader;
     struct ydl_batch *batch;
     target_init(&target, varying, access, YDL_VERIFY_FIRST);
+    const struct ydl_order order = {
+        .records = RECORDS, .num_shards = 1, .shuffle = true, .seed = 3};
     const struct ydl_loader_config config = {
-        .order = {.records = RECORDS, .num_shards = 1, .shuffle = true, .seed = 3},
+        .orders = new_orders(&order),
         .batch_records = BATCH,
         .endless = true,
         .threads = threads,
         .depth = 4,
     };
-    struct ydl_indices indices = {0};
-    assert_status(YDL_OK, ydl_order_fill(&config.order, 0, &indices, &err), &err);
+    struct ydl_indices indices = fill_indices(&order, 0);
     assert_status(YDL_OK, ydl_loader_new(target.open.reader, &config, &loader, &err), &err);
+    ydl_orders_release(config.orders);
     enum ydl_status status;
     uint64_t position = 0;
     uint64_t batches = 0;
@@ -248,7 +250,7 @@ static void cut_under_loader(bool varying, enum ydl_access access, unsigned thre
     assert_says_cut(&target, access, left_of(target.info.bytes), &err);
     assert_status(YDL_CORRUPT_CACHE, ydl_loader_next(loader, LONG_MS, &batch, &err), &err);
     ydl_loader_free(loader);
-    ydl_indices_clear(&indices);
+    free(indices.values);
     target_clear(&target);
 }
 

@@ -13,11 +13,15 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+/* Ends with free(values). */
 static struct ydl_indices fill(const struct ydl_order *order, uint64_t epoch)
 {
-    struct ydl_indices indices = {0};
-    struct ydl_error err;
-    assert_int_equal(ydl_order_fill(order, epoch, &indices, &err), YDL_OK);
+    struct ydl_indices indices;
+    const uint64_t bytes = ydl_order_bytes(order);
+    void *values = bytes ? malloc(bytes) : NULL;
+    assert_true(values || !bytes);
+    assert_true(ydl_order_fill(order, epoch, values, NULL, &indices));
+    assert_ptr_equal(indices.values, values);
     assert_int_equal(indices.len, ydl_order_len(order));
     return indices;
 }
@@ -49,8 +53,8 @@ static void test_shuffle_of_ten_matches_numpy(void **state)
         uint64_t wide[10];
         for (uint32_t i = 0; i < 10; i++)
             wide[i] = narrow[i] = i;
-        ydl_shuffle_u32(narrow, 10, cases[c].seed);
-        ydl_shuffle_u64(wide, 10, cases[c].seed);
+        assert_true(ydl_shuffle_u32(narrow, 10, cases[c].seed, NULL));
+        assert_true(ydl_shuffle_u64(wide, 10, cases[c].seed, NULL));
         assert_memory_equal(narrow, cases[c].expected, sizeof narrow);
         for (uint32_t i = 0; i < 10; i++)
             assert_int_equal(wide[i], narrow[i]);
@@ -61,7 +65,7 @@ static void test_short_lists_match_numpy(void **state)
 {
     (void)state;
     uint32_t values[17];
-    ydl_shuffle_u32(values, 0, 3);
+    assert_true(ydl_shuffle_u32(values, 0, 3, NULL));
 
     static const struct {
         uint32_t n;
@@ -78,7 +82,7 @@ static void test_short_lists_match_numpy(void **state)
     for (size_t c = 0; c < COUNT(cases); c++) {
         for (uint32_t i = 0; i < cases[c].n; i++)
             values[i] = i;
-        ydl_shuffle_u32(values, cases[c].n, 3);
+        assert_true(ydl_shuffle_u32(values, cases[c].n, 3, NULL));
         assert_memory_equal(values, cases[c].expected, cases[c].n * sizeof values[0]);
     }
 }
@@ -101,8 +105,8 @@ static void test_long_shuffle_matches_numpy(void **state)
     for (size_t c = 0; c < COUNT(cases); c++) {
         for (uint32_t i = 0; i < n; i++)
             wide[i] = narrow[i] = i;
-        ydl_shuffle_u32(narrow, n, cases[c].seed);
-        ydl_shuffle_u64(wide, n, cases[c].seed);
+        assert_true(ydl_shuffle_u32(narrow, n, cases[c].seed, NULL));
+        assert_true(ydl_shuffle_u64(wide, n, cases[c].seed, NULL));
         uint64_t hash = 14695981039346656037u;
         for (uint32_t i = 0; i < n; i++) {
             assert_int_equal(wide[i], narrow[i]);
@@ -151,8 +155,7 @@ static void test_orders_of_yogadl(void **state)
         assert_int_equal(indices.len, cases[c].len);
         for (uint64_t i = 0; i < indices.len; i++)
             assert_int_equal(ydl_indices_at(&indices, i), cases[c].expected[i]);
-        ydl_indices_clear(&indices);
-        assert_null(indices.values);
+        free(indices.values);
     }
 }
 
@@ -180,7 +183,7 @@ static void check_shards(uint64_t records, uint64_t num_shards, bool drop, bool 
         }
         if (drop)
             assert_int_equal(indices.len, records / num_shards);
-        ydl_indices_clear(&indices);
+        free(indices.values);
     }
     for (uint64_t i = 0; i < sizeof seen; i++)
         assert_int_equal(seen[i], i < kept ? 1 : 0);
@@ -202,25 +205,25 @@ static void test_epochs_differ_only_when_reshuffling(void **state)
     struct ydl_indices first = fill(&order, 0);
     struct ydl_indices later = fill(&order, 9);
     assert_true(same(&first, &later));
-    ydl_indices_clear(&later);
+    free(later.values);
 
     order.reshuffle = true;
     later = fill(&order, 9);
     assert_false(same(&first, &later));
     struct ydl_indices again = fill(&order, 9);
     assert_true(same(&later, &again));
-    ydl_indices_clear(&again);
+    free(again.values);
 
     /* Epoch 9 of seed 5 is epoch 0 of seed 14, and 2^32 epochs later it comes again. */
     again = fill(&order, 9 + (UINT64_C(1) << 32));
     assert_true(same(&later, &again));
-    ydl_indices_clear(&again);
+    free(again.values);
     order.seed = 14;
     again = fill(&order, 0);
     assert_true(same(&later, &again));
-    ydl_indices_clear(&again);
-    ydl_indices_clear(&later);
-    ydl_indices_clear(&first);
+    free(again.values);
+    free(later.values);
+    free(first.values);
 }
 
 static void test_sequential_order_takes_no_memory(void **state)
@@ -231,7 +234,7 @@ static void test_sequential_order_takes_no_memory(void **state)
     assert_null(indices.values);
     assert_int_equal(indices.len, UINT64_MAX / 3);
     assert_int_equal(ydl_indices_at(&indices, indices.len - 1), UINT64_MAX - 1);
-    ydl_indices_clear(&indices);
+    free(indices.values);
 }
 
 /* Few records of a dataset with more than 2^32: the numbers need 64 bits. */
@@ -249,14 +252,14 @@ static void test_wide_numbers(void **state)
     struct ydl_indices indices = fill(&order, 0);
     assert_true(indices.wide);
     assert_int_equal(indices.len, 17);
-    ydl_indices_clear(&indices);
+    free(indices.values);
 
     order.drop_remainder = true;
     indices = fill(&order, 0);
     assert_int_equal(indices.len, COUNT(expected));
     for (uint64_t i = 0; i < indices.len; i++)
         assert_int_equal(ydl_indices_at(&indices, i), 5 + expected[i] * order.num_shards);
-    ydl_indices_clear(&indices);
+    free(indices.values);
 
     /* 2^32 records: the largest number still fits 32 bits. */
     order = (struct ydl_order){
@@ -270,18 +273,60 @@ static void test_wide_numbers(void **state)
     assert_false(indices.wide);
     assert_int_equal(ydl_indices_at(&indices, 0), UINT32_MAX);
     assert_int_equal(ydl_indices_at(&indices, 1), UINT32_MAX >> 1);
-    ydl_indices_clear(&indices);
+    free(indices.values);
 }
 
-static void test_an_epoch_beyond_memory_is_refused(void **state)
+static void test_bytes_of_an_epoch(void **state)
 {
     (void)state;
     struct ydl_order order = {.records = UINT64_MAX, .num_shards = 1, .shuffle = true};
-    struct ydl_indices indices = {0};
-    struct ydl_error err;
-    assert_int_equal(ydl_order_fill(&order, 0, &indices, &err), YDL_NO_MEMORY);
-    assert_null(indices.values);
-    assert_int_equal(indices.len, 0);
+    assert_int_equal(ydl_order_bytes(&order), UINT64_MAX);
+    order.num_shards = UINT64_C(1) << 40;
+    assert_int_equal(ydl_order_bytes(&order), 8 << 24);
+    order.scope = YDL_SCOPE_GLOBAL;
+    assert_int_equal(ydl_order_bytes(&order), 0);
+    order = (struct ydl_order){.records = 7, .num_shards = 2, .shuffle = true};
+    assert_int_equal(ydl_order_bytes(&order), 16);
+    order.shuffle = false;
+    assert_int_equal(ydl_order_bytes(&order), 0);
+    order = (struct ydl_order){.records = 1, .num_shards = 1, .shuffle = true};
+    assert_int_equal(ydl_order_bytes(&order), 0);
+}
+
+/* Asked often, it stops wherever it is; and whoever is never told goes through. */
+struct countdown {
+    uint64_t left;
+    uint64_t asked;
+};
+
+static bool is_at_zero(void *argument)
+{
+    struct countdown *countdown = argument;
+    countdown->asked++;
+    return countdown->left-- == 0;
+}
+
+static void test_stops_in_the_middle(void **state)
+{
+    (void)state;
+    const struct ydl_order order = {.records = 100000, .num_shards = 1, .shuffle = true};
+    struct ydl_indices whole = fill(&order, 0);
+    struct ydl_indices indices;
+    void *values = malloc(ydl_order_bytes(&order));
+    assert_non_null(values);
+    struct countdown never = {.left = UINT64_MAX};
+    struct ydl_stop stop = {is_at_zero, &never};
+    assert_true(ydl_order_fill(&order, 0, values, &stop, &indices));
+    assert_true(same(&whole, &indices));
+    assert_true(never.asked > order.records / 1000);
+    for (uint64_t left = 0; left < never.asked; left += 1 + left / 8) {
+        struct countdown countdown = {.left = left};
+        stop.argument = &countdown;
+        assert_false(ydl_order_fill(&order, 0, values, &stop, &indices));
+        assert_int_equal(countdown.asked, left + 1);
+    }
+    free(values);
+    free(whole.values);
 }
 
 static void test_cursor(void **state)
@@ -322,7 +367,8 @@ int main(void)
         cmocka_unit_test(test_epochs_differ_only_when_reshuffling),
         cmocka_unit_test(test_sequential_order_takes_no_memory),
         cmocka_unit_test(test_wide_numbers),
-        cmocka_unit_test(test_an_epoch_beyond_memory_is_refused),
+        cmocka_unit_test(test_bytes_of_an_epoch),
+        cmocka_unit_test(test_stops_in_the_middle),
         cmocka_unit_test(test_cursor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -242,19 +242,21 @@ static enum ydl_status many_maps(const struct fault_plan *plan, struct ydl_error
 static enum ydl_status run_loader(bool varying, unsigned threads, const struct fault_plan *plan,
                                   struct ydl_error *err)
 {
-    const struct ydl_loader_config config = {
-        .order = {.records = RECORDS, .num_shards = 1, .shuffle = true, .seed = 5},
+    const struct ydl_order order = {
+        .records = RECORDS, .num_shards = 1, .shuffle = true, .seed = 5};
+    struct ydl_loader_config config = {
         .batch_records = BATCH,
         .threads = threads,
         .depth = 2,
     };
     struct ydl_reader *reader = NULL;
     struct ydl_loader *loader = NULL;
-    struct ydl_indices indices = {0};
+    struct ydl_indices indices = fill_indices(&order, 0);
     uint64_t at = 0;
-    assert_status(YDL_OK, ydl_order_fill(&config.order, 0, &indices, err), err);
     fault_begin(plan);
     enum ydl_status status = open_reader(varying, YDL_ACCESS_MMAP, &reader, err);
+    if (status == YDL_OK)
+        status = ydl_orders_new(&order, &config.orders, err);
     if (status == YDL_OK)
         status = ydl_loader_new(reader, &config, &loader, err);
     while (status == YDL_OK) {
@@ -271,9 +273,10 @@ static enum ydl_status run_loader(bool varying, unsigned threads, const struct f
     if (status == YDL_END)
         status = at == RECORDS ? YDL_OK : YDL_END;
     ydl_loader_free(loader);
+    ydl_orders_release(config.orders);
     ydl_reader_release(reader);
     fault_end();
-    ydl_indices_clear(&indices);
+    free(indices.values);
     return status;
 }
 
@@ -285,6 +288,28 @@ static enum ydl_status load_alone(const struct fault_plan *plan, struct ydl_erro
 static enum ydl_status load_threads(const struct fault_plan *plan, struct ydl_error *err)
 {
     return run_loader(false, 2, plan, err);
+}
+
+/* The background's own failures are none: then the taker makes the order. */
+static enum ydl_status take_orders(const struct fault_plan *plan, struct ydl_error *err)
+{
+    const struct ydl_order order = {
+        .records = 1 << 16, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5};
+    struct ydl_orders *orders = NULL;
+    fault_begin(plan);
+    enum ydl_status status = ydl_orders_new(&order, &orders, err);
+    for (uint64_t epoch = 0; status == YDL_OK && epoch < 3; epoch++) {
+        const struct ydl_indices *indices;
+        status = ydl_orders_take(orders, epoch, &indices, err);
+        if (status != YDL_OK)
+            break;
+        ydl_orders_make_ahead(orders, epoch + 1);
+        assert_true(ydl_indices_at(indices, 0) < order.records);
+        ydl_orders_give_back(orders, indices);
+    }
+    ydl_orders_release(orders);
+    fault_end();
+    return status;
 }
 
 /* ---- the store ---- */
@@ -411,6 +436,10 @@ const struct scenario fault_scenarios[] = {
     {"verify parts", verify_parts, {HARMLESS, -1}, 0},
     {"load without threads", load_alone, {HARMLESS, -1}, 0},
     {"load with threads", load_threads, {HARMLESS, FAULT_pthread_create, -1}, 0},
+    {"take orders",
+     take_orders,
+     {HARMLESS, FAULT_pthread_create, FAULT_mmap, FAULT_malloc, FAULT_calloc, -1},
+     0},
     {"append to the log", append_to_log, {HARMLESS, FAULT_fstat, -1}, 0},
     {"lease", lease_cycle, {LEASE, -1}, 0},
     {"lease with beats", lease_beats, {LEASE, FAULT_pwrite, FAULT_fdatasync, -1}, 3},
