@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 
 import numpy as np
 import pytest
@@ -142,3 +143,40 @@ def test_an_epochs_order_is_the_only_memory_per_record(storage):
         next(iterator)
         assert private_bytes() - before < 4.2 * n + ALLOWED_GROWTH
         iterator.close()
+
+
+def test_epochs_hold_one_order_and_the_next_one_from_their_middle_on(storage):
+    n, rows = 5_000_000, 250_000
+    order, bits = 4 * n, n // 8
+    storage.submit(ArraySource(TensorNode("uint8", ()), [np.zeros(n, np.uint8)], 100_000), "n", "1")
+    ref = storage.fetch("n", "1")
+    for _ in ref.stream().batches(rows):  # fills the pool of buffers
+        pass
+    before, threads_before = private_bytes(), threads()
+    allowed = bits + ALLOWED_GROWTH
+    stream = ref.stream(shuffle=True, shuffle_seed=1)
+    for epoch in range(4):
+        for at, _ in enumerate(stream.batches(rows), start=1):
+            if at in (1, 5, 11, 19):
+                held = private_bytes() - before
+                assert held < (1 if at < 6 else 2) * order + allowed, (epoch, at)
+        wait_for_threads(threads_before)
+        # Between epochs the next one's waits.
+        assert 0.9 * order < private_bytes() - before < order + allowed
+
+    detached = stream.detached()
+    assert len(next(detached.batches(rows))) == rows
+    del stream
+    assert private_bytes() - before < allowed
+    # What TensorFlow keeps for ever keeps no order.
+    assert sum(len(batch) for batch in detached.batches(rows)) == n
+    wait_for_threads(threads_before)
+    assert private_bytes() - before < allowed
+
+
+def wait_for_threads(count):
+    """A thread that has ended is listed for a moment."""
+    deadline = time.monotonic() + 60
+    while threads() > count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -130,6 +132,91 @@ def test_endless_iterators_cross_epochs_and_use_none_up(refs, form):
         assert served.tolist()[:27] == expected[:27].tolist()
     assert list(stream) == expected[:7].tolist()
     assert list(refs(0).stream().iterate(form, 4, endless=True)) == []
+
+
+# From 2^16 records of a shard on, the next epoch's order is made while this one's is read.
+@pytest.mark.parametrize("n", [1000, 2**16 - 1, 2**16, 200_000])
+@pytest.mark.parametrize("skip", [False, True])
+def test_orders_are_the_same_made_ahead_or_not(refs, n, skip):
+    options = {"shuffle": True, "shuffle_seed": 3, "skip_shuffle_at_epoch_end": skip}
+    models = [model_epoch(n, 0, 1, False, True, skip, 3, epoch) for epoch in range(6)]
+
+    def served(stream, rows, count=None):
+        """Of the next epoch, all or the first `count` batches."""
+        batches = list(itertools.islice(stream.batches(rows), count))
+        return np.concatenate(batches)
+
+    ahead = refs(n).stream(**options)
+    assert np.array_equal(served(ahead, 999), models[0])
+    # Dropped before its middle: the order of epoch 2 is made when it is wanted.
+    assert np.array_equal(served(ahead, n // 10, 2), models[1][: n // 10 * 2])
+    # Dropped behind it: that of epoch 3 may be in the making.
+    assert np.array_equal(served(ahead, n // 10, 6), models[2][: n // 10 * 6])
+    assert ahead.record_numbers(5, 0, n).tolist() == models[5].tolist()
+    assert np.array_equal(served(ahead, n), models[3])
+    assert np.array_equal(served(ahead, 999), models[4])
+
+    for epoch in range(3):
+        alone = refs(n).stream(start_epoch=epoch, **options)
+        assert np.array_equal(served(alone, 999), models[epoch])
+
+    both = refs(n).stream(**options)
+    pair = [both.batches(997), both.batches(997)]
+    turns = list(zip(*pair))
+    for epoch in range(2):
+        assert np.array_equal(np.concatenate([turn[epoch] for turn in turns]), models[epoch])
+    assert np.array_equal(served(both, 997), models[2])
+
+    endless = refs(n).stream(**options).iterate("batches", 1000, endless=True)
+    items = [next(endless)[0] for _ in range(3 * n // 1000)]
+    endless.close()
+    assert np.array_equal(np.concatenate(items), np.concatenate(models[:3])[: len(items) * 1000])
+
+
+@pytest.mark.parametrize("scope", ["shard", "global"])
+def test_a_resumed_epoch_and_the_ones_after_it(refs, scope):
+    """Which in global scope have another order object, so that ranks stay equally long."""
+    n, shards = 300_000, 4
+    where = {"start_offset": 40_000} if scope == "shard" else {"global_offset": 160_001}
+    for rank in (0, 3):
+        streams = [
+            refs(n).stream(
+                shuffle=True, shuffle_seed=3, shard_rank=rank, num_shards=shards,
+                drop_shard_remainder=True, shuffle_scope=scope, **where,
+            )
+            for _ in range(2)
+        ]  # fmt: skip
+        for epoch in range(3):
+            first = streams[0].start.record if epoch == 0 else 0
+            served = np.concatenate(list(streams[0].batches(5000)))
+            assert served.tolist() == streams[1].record_numbers(epoch, first, n).tolist()
+
+
+def test_the_core_wants_an_order_of_its_reader(refs):
+    options = {
+        "rank": 0, "num_shards": 1, "drop_shard_remainder": False, "shuffle": False,
+        "reshuffle": False, "seed": 0, "shuffle_scope": "shard", "cut": 0,
+    }  # fmt: skip
+    loading = {
+        "epoch": 0, "position": 0, "batch_records": 1, "drop_remainder": False,
+        "endless": False, "form": "batches", "threads": 0, "depth": 1,
+    }  # fmt: skip
+    reader = refs(10)._handle.reader()
+    order = _core.Order(10, **options)
+    assert order.length == 10 and len(list(_core.Loader(reader, order, **loading))) == 10
+    with pytest.raises(ValueError, match="order is one of 11 records, and the reader has 10"):
+        _core.Loader(reader, _core.Order(11, **options), **loading)
+    for wrong in [(order, order), (reader, reader), (reader, None)]:
+        with pytest.raises(TypeError, match="expected a Reader and an Order"):
+            _core.Loader(*wrong, **loading)
+    with pytest.raises(AttributeError):
+        order.length = 11
+    large = _core.Order(2**64 - 1, **options)
+    assert large.length == 2**64 - 1
+    assert large.numbers(0, 2**64 - 3, 5).tolist() == [2**64 - 3, 2**64 - 2]
+    with pytest.raises(MemoryError, match="record numbers of epoch 7"):
+        options.update(shuffle=True, reshuffle=True)
+        _core.Order(2**64 - 1, **options).numbers(7, 0, 1)
 
 
 def test_huge_offsets_and_epochs(refs):

@@ -307,6 +307,28 @@ def test_c31_children_forked_during_an_iteration_read_right_data(ref_of):
     assert list(shared) == shuffled(3000, 51)
 
 
+def test_c31_children_forked_while_an_order_is_made_ahead(ref_of):
+    """The thread that makes it, and holds its lock, is the parent's."""
+    n = 1_000_000
+    stream = ref_of(numbers(n)).stream(shuffle=True, shuffle_seed=50)
+    epochs = [shuffled(n, seed) for seed in (50, 51, 52)]
+
+    def child():
+        assert np.concatenate(list(stream.batches(50_000))).tolist() == epochs[1]
+        assert stream.record_numbers(2, 0, n).tolist() == epochs[2]
+
+    live = stream.batches(50_000)
+    served = []
+    children = []
+    for batch in live:
+        served.append(batch)
+        if 4 <= len(served) <= 12:  # from before its beginning to after its end
+            children.append(in_child(child))
+    assert np.concatenate(served).tolist() == epochs[0]
+    join(children)
+    assert np.concatenate(list(stream.batches(50_000))).tolist() == epochs[1]
+
+
 def test_c31_children_may_drop_what_they_inherit(ref_of):
     ref = ref_of(numbers(3000))
     stream = ref.stream()

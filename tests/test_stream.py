@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import os
+import pickle
 import sys
 
 import numpy as np
@@ -592,6 +593,19 @@ def test_a_detached_stream_shares_the_epochs_and_keeps_nothing_open(ref_of):
     with open("/proc/self/maps") as lines:
         assert not any(path in line for line in lines)
     assert len(again) == 10
+
+
+def test_a_detached_stream_shares_the_orders_while_somebody_keeps_the_stream(ref_of):
+    stream = ref_of(numbers(10)).stream(3, shuffle=True, shuffle_seed=2)
+    detached, again = stream.detached(), stream.detached().detached()
+    shared = stream._shard._order_of(1)
+    assert detached._shard._order_of(0) is again._shard._order_of(7) is shared
+    copied = pickle.loads(pickle.dumps((stream, detached)))
+    for other in copied:
+        assert other._shard._order_of(1) is not shared
+    del stream
+    assert detached._shard._order_of(1) is not shared
+    assert detached._shard._order_of(1) is not detached._shard._order_of(1)
 
 
 def test_importing_ydl_imports_no_tensorflow_and_starts_no_thread():
