@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import os
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from typing import Any, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from ydl import _core, log
+from ydl import _core, cpus, log
 from ydl.epochs import EpochCounter, Position
 from ydl.errors import CorruptCacheError
 from ydl.handle import AnyHandle
@@ -286,4 +285,4 @@ def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int) -> 
         # only a few fit.
         is_worth_it = mean_record_bytes >= _SHARED_ROW_BYTES and batch_records >= _SHARED_ROWS
         return 1 if is_worth_it else 0
-    return min(len(os.sched_getaffinity(0)), _MAX_THREADS)
+    return min(cpus.usable(), _MAX_THREADS)
