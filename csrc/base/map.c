@@ -202,6 +202,19 @@ const uint8_t *ydl_map_bytes(const struct ydl_map *map)
     return (const uint8_t *)atomic_load_explicit(&map->start, memory_order_relaxed);
 }
 
+void ydl_map_want(const struct ydl_map *map, size_t offset, size_t bytes)
+{
+    uintptr_t start = (uintptr_t)ydl_map_bytes(map) + offset;
+    uintptr_t page = start & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    (void)madvise((void *)page, bytes + (start - page), MADV_WILLNEED);
+}
+
+void ydl_map_expect_random(const struct ydl_map *map)
+{
+    (void)madvise((void *)(uintptr_t)ydl_map_bytes(map),
+                  atomic_load_explicit(&map->bytes, memory_order_relaxed), MADV_RANDOM);
+}
+
 bool ydl_map_is_damaged(const struct ydl_map *map)
 {
     /* Not a mere load, which the loads of the copy could pass: the mark of a map whose zeros were

@@ -46,6 +46,12 @@ void ydl_map_free(struct ydl_map *map); /* NULL-safe */
 /* Valid until the map is freed, and never changing. */
 const uint8_t *ydl_map_bytes(const struct ydl_map *map);
 
+/* Hints to the system, which may ignore them. Neither waits for the disk, but for room among its
+ * requests. Needed soon: `bytes` from `offset` on, inside the map. */
+void ydl_map_want(const struct ydl_map *map, size_t offset, size_t bytes);
+/* What is missing when it is read was not foreseen: fetch no more than it. */
+void ydl_map_expect_random(const struct ydl_map *map);
+
 /* Whether anything read so far, by whatever thread, may have been zeros in the place of bytes. */
 bool ydl_map_is_damaged(const struct ydl_map *map);
 

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +20,10 @@ _Static_assert(sizeof(size_t) == sizeof(uint64_t),
 /* What verify reads at once where a part is not mapped: enough for a network file system's
  * read-ahead, small enough for the second-level cache. */
 #define VERIFY_BYTES ((uint64_t)1 << 20)
+
+/* What one hint asks for: a kernel reads no more of a longer one than the larger of its read-ahead
+ * (128 KiB unless configured) and what the disk takes in one request. */
+#define WANT_BYTES ((uint64_t)128 << 10)
 
 enum { PREFETCH_BYTES = 1024, CACHE_LINE_BYTES = 64 };
 
@@ -38,6 +43,7 @@ struct ydl_part {
     const uint8_t *file;  /* the map's bytes, or NULL */
     const uint8_t *index; /* varying rows only: u64 ends, in the map or owned_index */
     uint8_t *owned_index; /* pread only */
+    atomic_bool expects_random;
 };
 
 static enum ydl_status open_file(struct ydl_part *part, uint64_t bytes, struct ydl_error *err)
@@ -277,6 +283,54 @@ void ydl_part_prefetch(const struct ydl_part *part, uint64_t row)
         for (uint64_t at = 0; at < n; at += CACHE_LINE_BYTES)
             __builtin_prefetch(bytes + at);
     }
+}
+
+uint64_t ydl_part_bytes(const struct ydl_part *part)
+{
+    return part->bytes;
+}
+
+bool ydl_part_row_span(const struct ydl_part *part, uint64_t row, uint64_t *out_offset,
+                       uint64_t *out_n)
+{
+    uint64_t start;
+    if (row >= part->records || !find_row(part, row, &start, out_n))
+        return false;
+    *out_offset = part->rows_offset + start;
+    return true;
+}
+
+void ydl_part_want(const struct ydl_part *part, uint64_t offset, uint64_t n)
+{
+    assert(offset <= part->bytes && n <= part->bytes - offset);
+    for (uint64_t at = offset; at < offset + n; at += WANT_BYTES) {
+        uint64_t left = offset + n - at;
+        uint64_t bytes = left < WANT_BYTES ? left : WANT_BYTES;
+        if (part->map)
+            ydl_map_want(part->map, at, bytes);
+        else
+            (void)posix_fadvise(part->fd, (off_t)at, (off_t)bytes, POSIX_FADV_WILLNEED);
+    }
+}
+
+void ydl_part_await(const struct ydl_part *part, uint64_t offset)
+{
+    assert(offset < part->bytes);
+    uint8_t byte;
+    if (part->file)
+        (void)*(const volatile uint8_t *)(part->file + offset);
+    else
+        (void)!pread(part->fd, &byte, 1, (off_t)offset);
+}
+
+void ydl_part_expect_random(struct ydl_part *part)
+{
+    if (atomic_exchange_explicit(&part->expects_random, true, memory_order_relaxed))
+        return;
+    if (part->map)
+        ydl_map_expect_random(part->map);
+    else
+        (void)posix_fadvise(part->fd, 0, 0, POSIX_FADV_RANDOM);
 }
 
 enum ydl_status ydl_part_row(const struct ydl_part *part, uint64_t row, struct ydl_buf *scratch,

@@ -53,6 +53,19 @@ bool ydl_part_is_mapped(const struct ydl_part *part);
 /* Asks the memory for what is read first of this row: its index entry, or its beginning. */
 void ydl_part_prefetch(const struct ydl_part *part, uint64_t row);
 
+/* Where the row lies in the file. False where a damaged index says nonsense. */
+bool ydl_part_row_span(const struct ydl_part *part, uint64_t row, uint64_t *out_offset,
+                       uint64_t *out_n);
+
+/* For who reads ahead of rows, in bytes of the file: hints that may come to nothing, never an
+ * error. want: [offset, offset + n) will be read soon; does not wait for it. await: returns once
+ * the byte at `offset` is there, or cannot be read. expect_random: rows that nobody has asked for
+ * are read by themselves, not with what lies around them; once is enough, and for good. */
+uint64_t ydl_part_bytes(const struct ydl_part *part);
+void ydl_part_want(const struct ydl_part *part, uint64_t offset, uint64_t n);
+void ydl_part_await(const struct ydl_part *part, uint64_t offset);
+void ydl_part_expect_random(struct ydl_part *part);
+
 /* YDL_CORRUPT_CACHE where the file was cut since it was opened, so that what was read from the map
  * may be wrong; YDL_OS where it has all of its bytes, but they cannot be read now. Costs two loads;
  * nothing for parts that are not mapped, whose reads fail. */
