@@ -9,6 +9,7 @@
 
 #include "base/thread.h"
 #include "batch/gather.h"
+#include "batch/lookahead.h"
 
 enum { CACHE_LINE_BYTES = 64 };
 
@@ -37,7 +38,8 @@ struct ydl_loader {
     struct ydl_reader *reader; /* counted; as config's orders are */
     pid_t pid;                 /* of the process whose threads these are */
     uint64_t epoch_len;
-    struct lane *lanes; /* [max(threads, 1)], owned */
+    struct lane *lanes;              /* [max(threads, 1)], owned */
+    struct ydl_lookahead *lookahead; /* owned */
 
     pthread_mutex_t lock;
     pthread_cond_t filled;  /* the slot that the consumer waits for may be ready */
@@ -131,14 +133,23 @@ static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers,
     return n == 0 ? YDL_END : YDL_OK;
 }
 
-/* The next batch's numbers for a lane, or the reason why there is none: YDL_END at the end. */
-static enum ydl_status next_numbers_locked(struct ydl_loader *loader, uint64_t *numbers,
-                                           uint64_t *out_n, struct ydl_error *err)
+static unsigned lane_index(const struct lane *lane)
 {
+    return (unsigned)(lane - lane->loader->lanes);
+}
+
+/* The next batch's numbers for a lane, or the reason why there is none: YDL_END at the end. */
+static enum ydl_status next_numbers_locked(struct lane *lane, uint64_t *out_n,
+                                           struct ydl_error *err)
+{
+    struct ydl_loader *loader = lane->loader;
     if (loader->exhausted)
         return YDL_END;
-    enum ydl_status status = plan_locked(loader, numbers, out_n, err);
-    if (status != YDL_OK)
+    enum ydl_status status = plan_locked(loader, lane->numbers, out_n, err);
+    if (status == YDL_OK)
+        ydl_lookahead_plan(loader->lookahead, lane_index(lane), loader->indices, loader->cursor,
+                           *out_n);
+    else
         loader->exhausted = true;
     return status;
 }
@@ -181,14 +192,16 @@ static void *work(void *argument)
 
         struct ydl_error err = {0};
         uint64_t n = 0;
-        enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, &err);
+        enum ydl_status status = next_numbers_locked(lane, &n, &err);
         if (status == YDL_END)
             break;
         struct slot *slot = &loader->slots[loader->planned++ % loader->config.depth];
         slot->status = status;
         if (status == YDL_OK) {
             pthread_mutex_unlock(&loader->lock);
+            ydl_lookahead_begin(loader->lookahead, lane_index(lane));
             fill(lane, slot, n, &err);
+            ydl_lookahead_end(loader->lookahead, lane_index(lane));
             pthread_mutex_lock(&loader->lock);
         }
         slot->err = err;
@@ -266,7 +279,9 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
     enum ydl_status status = YDL_OK;
     loader->slots = calloc(config->depth, sizeof *loader->slots);
     loader->lanes = calloc(lane_count(config), sizeof *loader->lanes);
-    if (!loader->slots || !loader->lanes)
+    loader->lookahead = ydl_lookahead_new(reader, ydl_orders_order(config->orders),
+                                          config->batch_records, lane_count(config));
+    if (!loader->slots || !loader->lanes || !loader->lookahead)
         status = ydl_fail_memory(err, "a loader's slots", config->depth * sizeof *loader->slots);
     for (unsigned i = 0; status == YDL_OK && i < lane_count(config); i++)
         status = init_lane(loader, &loader->lanes[i], err);
@@ -388,15 +403,20 @@ static enum ydl_status take_alone(struct ydl_loader *loader, struct ydl_batch **
     }
     uint64_t n = 0;
     pthread_mutex_lock(&loader->lock);
-    enum ydl_status status = next_numbers_locked(loader, lane->numbers, &n, err);
+    enum ydl_status status = next_numbers_locked(lane, &n, err);
     const struct ydl_indices *last_indices = last_indices_locked(loader);
     pthread_mutex_unlock(&loader->lock);
     ydl_orders_give_back(loader->config.orders, last_indices);
+    bool is_planned = status == YDL_OK;
+    if (is_planned)
+        ydl_lookahead_begin(loader->lookahead, 0);
     if (status == YDL_OK && out_batch)
         status = ydl_gather(lane->finder, loader->reader->pool, lane->numbers, n,
                             loader->config.require_uniform, out_batch, err);
     else if (status == YDL_OK)
         status = ydl_finder_lend(lane->finder, lane->numbers, n, out_rows, err);
+    if (is_planned)
+        ydl_lookahead_end(loader->lookahead, 0);
     if (status == YDL_END)
         ydl_finder_release(lane->finder);
     else if (status != YDL_OK)
@@ -461,6 +481,7 @@ void ydl_loader_free(struct ydl_loader *loader)
     pthread_mutex_unlock(&loader->lock);
     for (unsigned i = 0; i < started; i++)
         pthread_join(loader->lanes[i].thread, NULL);
+    ydl_lookahead_free(loader->lookahead);
 
     for (unsigned i = 0; loader->lanes && i < lane_count(&loader->config); i++) {
         ydl_finder_free(loader->lanes[i].finder);

@@ -305,6 +305,11 @@ void ydl_orders_look(struct ydl_orders *orders, struct ydl_orders_look *out)
     pthread_mutex_unlock(&orders->lock);
 }
 
+const struct ydl_order *ydl_orders_order(const struct ydl_orders *orders)
+{
+    return &orders->order;
+}
+
 uint64_t ydl_orders_len(const struct ydl_orders *orders)
 {
     return orders->len;

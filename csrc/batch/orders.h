@@ -34,6 +34,7 @@ struct ydl_orders *ydl_orders_acquire(struct ydl_orders *orders);
 /* NULL-safe. The last one ends the thread, which soon stops, whatever it is making. */
 void ydl_orders_release(struct ydl_orders *orders);
 
+const struct ydl_order *ydl_orders_order(const struct ydl_orders *orders);
 /* Records of each epoch. */
 uint64_t ydl_orders_len(const struct ydl_orders *orders);
 

@@ -52,6 +52,7 @@ enum ydl_status ydl_reader_open_local(struct ydl_layout *layout, const struct yd
     atomic_init(&reader->refs, 1);
     reader->layout = *layout;
     *layout = (struct ydl_layout){0};
+    reader->access = access;
     reader->verify = verify;
 
     enum ydl_status status;

@@ -21,6 +21,15 @@ enum ydl_verify {
     YDL_VERIFY_NEVER,
 };
 
+/* What its loaders know about the page cache (lookahead.h, sweep.h). */
+struct ydl_warmth {
+    atomic_bool is_known;    /* some batch was watched */
+    atomic_int cold_batches; /* so many more are read as if the cache were cold */
+    atomic_bool is_sweeping; /* by a thread that has what follows for itself */
+    size_t swept_parts;      /* are through, and of the next one ... */
+    uint64_t swept_bytes;
+};
+
 struct ydl_reader {
     atomic_size_t refs;
     struct ydl_layout layout;  /* owned */
@@ -29,6 +38,8 @@ struct ydl_reader {
     uint64_t *part_ends; /* [part_count] record number after the part's last, owned */
     uint64_t records;
     uint64_t file_bytes; /* of all parts */
+    enum ydl_access access;
+    struct ydl_warmth warmth;
     enum ydl_verify verify;
     atomic_uchar *verified; /* one bit a record; NULL unless YDL_VERIFY_FIRST, owned */
     struct ydl_pool *pool;  /* for batches: an epoch's are the next one's; the owner's reference */

@@ -11,6 +11,7 @@
 
 #include "base/map.h"
 #include "batch/loader.h"
+#include "batch/sweep.h"
 #include "record/access.h"
 #include "store/lease.h"
 #include "store/log.h"
@@ -239,8 +240,19 @@ static enum ydl_status many_maps(const struct fault_plan *plan, struct ydl_error
 
 /* ---- loading ---- */
 
-static enum ydl_status run_loader(bool varying, unsigned threads, const struct fault_plan *plan,
-                                  struct ydl_error *err)
+static void sweep_all(struct ydl_reader *reader)
+{
+    struct ydl_sweep sweep = {0};
+    ydl_sweep_start(&sweep, reader);
+    for (int i = 0; ydl_sweep_is_running(reader) && i < 60 * 1000; i++)
+        usleep(1000);
+    ydl_sweep_stop(&sweep);
+}
+
+/* cold: hints are given and fail, too, which is nobody's error. Else the parts are open before, so
+ * that it is not a hint that opens them and leaves them to somebody's second try. */
+static enum ydl_status run_loader(bool varying, unsigned threads, bool cold,
+                                  const struct fault_plan *plan, struct ydl_error *err)
 {
     const struct ydl_order order = {
         .records = RECORDS, .num_shards = 1, .shuffle = true, .seed = 5};
@@ -255,6 +267,12 @@ static enum ydl_status run_loader(bool varying, unsigned threads, const struct f
     uint64_t at = 0;
     fault_begin(plan);
     enum ydl_status status = open_reader(varying, YDL_ACCESS_MMAP, &reader, err);
+    if (status == YDL_OK && cold) {
+        atomic_store(&reader->warmth.cold_batches, 100);
+        sweep_all(reader);
+    } else if (status == YDL_OK) {
+        status = ydl_reader_check(reader, 0, SIZE_MAX, err);
+    }
     if (status == YDL_OK)
         status = ydl_orders_new(&order, &config.orders, err);
     if (status == YDL_OK)
@@ -282,12 +300,17 @@ static enum ydl_status run_loader(bool varying, unsigned threads, const struct f
 
 static enum ydl_status load_alone(const struct fault_plan *plan, struct ydl_error *err)
 {
-    return run_loader(true, 0, plan, err);
+    return run_loader(true, 0, false, plan, err);
 }
 
 static enum ydl_status load_threads(const struct fault_plan *plan, struct ydl_error *err)
 {
-    return run_loader(false, 2, plan, err);
+    return run_loader(false, 2, false, plan, err);
+}
+
+static enum ydl_status load_cold(const struct fault_plan *plan, struct ydl_error *err)
+{
+    return run_loader(true, 1, true, plan, err);
 }
 
 /* The background's own failures are none: then the taker makes the order. */
@@ -421,6 +444,10 @@ static enum ydl_status lease_beats(const struct fault_plan *plan, struct ydl_err
 /* What has no error to report: a descriptor that was only read from, a temporary name that could
  * not be removed, a look that was made to be sure. */
 #define HARMLESS FAULT_close, FAULT_unlinkat, FAULT_fstatat, FAULT_stat
+/* And what opening a part calls: where a hint cannot, the reading that it was for does. */
+#define OPENING                                                                                    \
+    HARMLESS, FAULT_malloc, FAULT_calloc, FAULT_strdup, FAULT_open, FAULT_read, FAULT_pread,       \
+        FAULT_mmap, FAULT_fstat, FAULT_pthread_create
 /* And what only helps to tell for certain that a holder has died; a doubt whether it has. */
 #define LEASE                                                                                      \
     HARMLESS, FAULT_open, FAULT_openat2, FAULT_read, FAULT_fstat, FAULT_fdopendir, FAULT_readdir
@@ -440,6 +467,7 @@ const struct scenario fault_scenarios[] = {
      take_orders,
      {HARMLESS, FAULT_pthread_create, FAULT_mmap, FAULT_malloc, FAULT_calloc, -1},
      0},
+    {"load with a cold cache", load_cold, {OPENING, -1}, 0},
     {"append to the log", append_to_log, {HARMLESS, FAULT_fstat, -1}, 0},
     {"lease", lease_cycle, {LEASE, -1}, 0},
     {"lease with beats", lease_beats, {LEASE, FAULT_pwrite, FAULT_fdatasync, -1}, 3},
