@@ -24,6 +24,9 @@ from ydl.schema import Schema, TensorNode
 _RECORD_CHUNK_BYTES = 256 * 1024
 _RECORD_CHUNK_MAX = 1024
 _MAX_THREADS = 4
+# A batch of mapped rows that is smaller is gathered faster than one is handed from thread to thread
+# (batches of 128: of 8 B records 33 against 15 million records a second, of 784 B 8.2 against 5.8).
+_SMALL_BATCH_BYTES = 256 * 1024
 _ENDLESS = 2**63 - 1  # batches
 _SHARED_ROW_BYTES = 1024
 _SHARED_ROWS = 16
@@ -260,7 +263,8 @@ class ShardReader:
         end: Optional[int],
     ) -> _core.Loader:
         """end: the epoch's length; None: endless."""
-        threads = _prefetch_threads(form, batch_records, self.mean_record_bytes)
+        files = self._handle.files
+        threads = _prefetch_threads(form, batch_records, self.mean_record_bytes, files.access)
         if end is not None and end - start.record <= batch_records:
             threads = 0  # one gather: nothing to do ahead
         return _core.Loader(
@@ -277,7 +281,7 @@ class ShardReader:
         )
 
 
-def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int) -> int:
+def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int, access: str) -> int:
     if form in ("records", "values"):
         # They are made in the consumer's thread. For long rows it pays that another thread finds
         # them and brings them into the cache that the two share (1.3 KB: 6.1 against 4.2 million
@@ -285,4 +289,6 @@ def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int) -> 
         # only a few fit.
         is_worth_it = mean_record_bytes >= _SHARED_ROW_BYTES and batch_records >= _SHARED_ROWS
         return 1 if is_worth_it else 0
+    if access == "mmap" and batch_records * mean_record_bytes < _SMALL_BATCH_BYTES:
+        return 0
     return min(cpus.usable(), _MAX_THREADS)
