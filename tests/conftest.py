@@ -17,6 +17,12 @@ def storage(tmp_path):
 
 
 @pytest.fixture
+def threaded(monkeypatch):
+    """Prefetch threads also for batches as small as those of tests."""
+    monkeypatch.setattr("ydl.shard._SMALL_BATCH_BYTES", 0)
+
+
+@pytest.fixture
 def ref_of(storage):
     """Caches a source, and gives the DataRef."""
 

@@ -12,6 +12,8 @@ from support import ArraySource, storage_in
 
 from ydl.schema import TensorNode, TupleNode
 
+pytestmark = pytest.mark.usefixtures("threaded")
+
 RECORDS = 2000
 ALLOWED_GROWTH = 4 << 20
 

@@ -23,6 +23,8 @@ from ydl.errors import BuildFailedError, ForkedError, WaitTimeoutError
 from ydl.schema import NamedTupleNode, TensorNode
 from ydl.storage import LFSConfigurations, LFSStorage
 
+pytestmark = pytest.mark.usefixtures("threaded")
+
 
 class SlowSource:
     """n records; notes in a file that it was consumed, takes a while."""

@@ -26,6 +26,8 @@ from ydl.schema import (
     TupleNode,
 )
 
+pytestmark = pytest.mark.usefixtures("threaded")
+
 INT = TensorNode("int64", ())
 TEXT = TensorNode("string", ())
 
@@ -543,6 +545,17 @@ def open_files_of(ref):
         with contextlib.suppress(OSError):  # the listing's own
             found += ref.directory in os.readlink(f"/proc/self/fd/{fd}")
     return found
+
+
+def test_small_batches_start_no_thread(ref_of, monkeypatch):
+    monkeypatch.undo()  # the fixture that all tests here use
+    stream = ref_of(numbers(200_000)).stream()
+    before = threads()
+    iterators = [stream.batches(128), stream.iterate("chunks", 1000)]
+    assert all(next(iterator)[0].size for iterator in iterators) and threads() == before
+    large = stream.batches(50_000)
+    next(large)
+    assert threads() > before
 
 
 def test_finished_closed_and_dropped_iterators_hold_no_thread(ref_of):

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from support import run_python
 
+pytestmark = pytest.mark.usefixtures("threaded")
+
 PROGRAM = """
     import os, sys, threading
     import numpy as np
