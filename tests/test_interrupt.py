@@ -173,6 +173,8 @@ def test_the_interpreter_ends_with(tmp_path, what):
     code = (
         PRELUDE.split("def main")[0]
         + textwrap.dedent("""
+        from ydl import shard
+        shard._SMALL_BATCH_BYTES = 0  # threads all the same
         storage = storage_in(sys.argv[1])
         storage.submit(numbers(10_000), "d", "1")
         stream = storage.fetch("d", "1").stream(shuffle=True, shuffle_seed=1)
@@ -188,6 +190,8 @@ def test_a_forked_childs_end_leaves_the_parents_stream_alone(tmp_path):
     code = """
     import os, sys
     from support import numbers, storage_in
+    from ydl import shard
+    shard._SMALL_BATCH_BYTES = 0  # threads all the same
     storage = storage_in(sys.argv[1])
     storage.submit(numbers(10_000), "d", "1")
     iterator = storage.fetch("d", "1").stream().batches(10)
