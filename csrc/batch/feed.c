@@ -85,14 +85,17 @@ enum ydl_status ydl_feed_open(struct ydl_loader *loader, uint64_t *out_feed, str
 
 void ydl_feed_close(uint64_t number)
 {
+    struct feed *feed;
     pthread_mutex_lock(&lock);
-    struct feed *feed = *find_locked(number);
-    if (feed) {
+    /* Looked for again after each wait: another close may have been faster. */
+    while ((feed = *find_locked(number)) != NULL) {
         feed->closed = true;
-        while (feed->busy && feed->pid == getpid()) /* a parent's call never ends here */
-            pthread_cond_wait(&idle, &lock);
-        *find_locked(number) = feed->next;
+        if (!feed->busy || feed->pid != getpid()) /* a parent's call never ends here */
+            break;
+        pthread_cond_wait(&idle, &lock);
     }
+    if (feed)
+        *find_locked(number) = feed->next;
     pthread_mutex_unlock(&lock);
     free(feed);
 }
@@ -134,7 +137,12 @@ static enum ydl_status enter_locked(struct feed *feed, uint64_t index, struct yd
         *err = feed->err;
         return feed->status;
     }
-    if (feed->busy || index != feed->next_index)
+    if (feed->busy)
+        return ydl_fail(err, YDL_INVALID,
+                        "batch %llu was asked for while another call waits for batch %llu: "
+                        "batches of one iterator come one by one",
+                        (unsigned long long)index, (unsigned long long)feed->next_index);
+    if (index != feed->next_index)
         return ydl_fail(err, YDL_INVALID,
                         "batch %llu was asked for where %llu is the next one: batches of one "
                         "iterator come in order",
