@@ -38,3 +38,14 @@ def info_log(caplog):
     """What ydl logged from level INFO on, as one text."""
     caplog.set_level("INFO", logger="ydl")
     return lambda: "\n".join(record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture(params=["native", "generator"])
+def each_feed(request, monkeypatch):
+    """The ways into TensorFlow, one after the other, for a test that makes datasets of all
+    structures and names no feed."""
+    native = pytest.importorskip("ydl.tensorflow.native")
+    if request.param == "native":
+        assert native.why_not() is None
+    else:
+        monkeypatch.setattr(native, "why_not", lambda: "this test is about the generator")

@@ -20,7 +20,7 @@ def helper(tmp_path):
     return ydl.YogaDL(config, seed=3, offset_records=5, per_slot_batch_size=4)
 
 
-def test_the_decorators_return_datasets(helper):
+def test_the_decorators_return_datasets(helper, each_feed):
     calls = []
 
     @helper.cache_train_dataset("d", "1", shuffle=True)

@@ -43,6 +43,12 @@ def what_fit_sees(dataset, epochs, strategy):
 
 
 @pytest.fixture
+def ref_of(ref_of, each_feed):
+    """What a test caches here, it reads through both feeds."""
+    return ref_of
+
+
+@pytest.fixture
 def ref(ref_of):
     return ref_of(tf.data.Dataset.range(RECORDS).map(lambda i: (tf.cast(i, tf.float32), i)))
 
