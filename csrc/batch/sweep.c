@@ -84,7 +84,7 @@ void ydl_sweep_start(struct ydl_sweep *sweep, struct ydl_reader *reader)
 
 bool ydl_sweep_is_running(const struct ydl_reader *reader)
 {
-    return atomic_load_explicit(&reader->warmth.is_sweeping, memory_order_relaxed);
+    return atomic_load_explicit(&reader->warmth.is_sweeping, memory_order_acquire);
 }
 
 void ydl_sweep_stop(struct ydl_sweep *sweep)

@@ -348,6 +348,45 @@ static void test_cold_batches_are_the_same(void **state)
     }
 }
 
+static void test_a_cold_cache_is_noticed(void **state)
+{
+    (void)state;
+    bool is_cold = true;
+    for (int kind = 0; kind < 8; kind++) {
+        struct open_build open;
+        struct ydl_error err;
+        struct ydl_loader *loader;
+        struct ydl_batch *batch;
+        bool needs_all = kind / 4 == 0; /* else a shard that needs a hundredth of the pages */
+        open_build_init(&open, false, MANY, 300000, (enum ydl_access)(kind / 2 % 2),
+                        YDL_VERIFY_FIRST);
+        const struct ydl_loader_config config = {
+            .order = {.records = MANY, .num_shards = needs_all ? 1 : 20000, .shuffle = true},
+            .batch_records = 1,
+            .threads = (unsigned)kind % 2,
+            .depth = 1,
+        };
+        for (size_t i = 0; i < open.reader->part_count; i++) {
+            char *path = part_path(&open, i);
+            is_cold = drop_pages(path) && is_cold;
+            free(path);
+        }
+        assert_status(YDL_OK, ydl_loader_new(open.reader, &config, &loader, &err), &err);
+        assert_status(YDL_OK, ydl_loader_next(loader, 60 * 1000, &batch, &err), &err);
+        ydl_batch_free(batch);
+        wait_for_sweep(open.reader);
+        if (is_cold) {
+            assert_true(atomic_load(&open.reader->warmth.cold_batches) > 0);
+            assert_int_equal(open.reader->warmth.swept_parts,
+                             needs_all ? open.reader->part_count : 0);
+        }
+        ydl_loader_free(loader);
+        open_build_clear(&open);
+    }
+    if (!is_cold)
+        skip();
+}
+
 static void test_a_warm_cache_is_noticed(void **state)
 {
     (void)state;
@@ -398,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_sweep_wants_room),
         cmocka_unit_test(test_a_missing_part_ends_the_sweep),
         cmocka_unit_test(test_cold_batches_are_the_same),
+        cmocka_unit_test(test_a_cold_cache_is_noticed),
         cmocka_unit_test(test_a_warm_cache_is_noticed),
         cmocka_unit_test(test_an_iterator_that_nobody_pulls_starts_nothing),
     };
