@@ -164,13 +164,11 @@ void ydl_lookahead_plan(struct ydl_lookahead *lookahead, unsigned lane_index,
         lane->records_unwatched = 0;
     if (!may_miss)
         return;
-    /* Beside a sweep, small rows are asked for only when their batch is due. */
-    struct ydl_window due = {.most = lookahead->window.most, .epoch = next.epoch};
-    bool disturbs =
-        lookahead->mean_bytes < LONG_ROW_BYTES && ydl_sweep_is_running(lookahead->reader);
-    struct ydl_window *window = disturbs ? &due : &lookahead->window;
+    if (lookahead->mean_bytes < LONG_ROW_BYTES && ydl_sweep_is_running(lookahead->reader))
+        return;
     uint64_t from;
-    lane->count = (size_t)ydl_window_claim(window, next, n, lookahead->epoch_len, &from);
+    lane->count =
+        (size_t)ydl_window_claim(&lookahead->window, next, n, lookahead->epoch_len, &from);
     for (size_t i = 0; i < lane->count; i++)
         lane->numbers[i] = ydl_indices_at(indices, from + i);
 }

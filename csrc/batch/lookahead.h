@@ -4,8 +4,7 @@
  * A loader knows its order. With each batch that it plans, the rows of those that come next are
  * asked for: sorted, where they lie near each other as one, and so far ahead as AHEAD_BYTES, or one
  * batch where that is more. Where the whole dataset fits into memory and most of it is needed, it
- * is also swept (sweep.h); small rows, which disturb the sweep, are then asked for no sooner than
- * their batch is due.
+ * is also swept (sweep.h); small rows are then left to the sweep, which they would only disturb.
  *
  * Cost. Whether the cache is cold is seen from what the kernel counts for a thread: blocks read and
  * major faults. A newly opened dataset is tried with a few hints; where none makes a disk work,
