@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-
 from ydl.schema import Schema, TensorNode, TupleNode
 from ydl.storage import LFSConfigurations, LFSStorage
 
