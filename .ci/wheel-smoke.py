@@ -53,6 +53,7 @@ with tempfile.TemporaryDirectory() as directory:
         form="batches",
         threads=2,
         depth=2,
+        group=1,
     )
     batches = list(loader)
     loader.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import re
 
 import numpy as np
 import pytest
@@ -113,6 +115,52 @@ def test_anything_in_between_gives_the_ordinary_way(ref_of, direct):
     batches = make_tf_dataset(dataset.ydl_stream, 3).batch(2)  # of batches
     assert [tuple(batch.shape) for batch in batches] == [(2, 3), (1, 3)]
     assert direct == [3]
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+@pytest.mark.parametrize(
+    "records, start, size", [(1000, 0, 3), (1003, 0, 5), (999, 640, 4), (160, 3, 1)]
+)
+def test_small_batches_that_come_at_once(ref_of, monkeypatch, records, start, size, drop_remainder):
+    """The op is asked for several whole batches, then for the rest one by one."""
+    asked = []
+    original = feed.RecordStream.lend
+
+    def lend(stream, *arguments):
+        asked.append(arguments[-1])
+        return original(stream, *arguments)
+
+    monkeypatch.setattr(feed.RecordStream, "lend", lend)
+    stream = ref_of(pairs(records)).stream(start, shuffle=True, shuffle_seed=3)
+    native, generator = (
+        make_tf_dataset(stream_of(stream), size, drop_remainder, feed=way)
+        for way in ("native", "generator")
+    )
+    assert native.element_spec == generator.element_spec
+    assert cardinality(native) == cardinality(generator)
+    for _ in range(3):
+        assert elements(native) == elements(generator)
+    assert len(asked) == 3 and 1 < asked[0] <= 8
+    endless = [
+        make_tf_dataset(stream_of(stream), size, drop_remainder, repeat=True, feed=way)
+        for way in ("native", "generator")
+    ]
+    assert elements(endless[0].take(700)) == elements(endless[1].take(700))
+
+
+def stream_of(stream):
+    """A copy, which counts its own epochs."""
+    return copy.deepcopy(stream)
+
+
+def test_a_look_at_the_first_batch_leaves_most_of_a_resumed_epoch(ref_of, caplog):
+    dataset = make_tf_dataset(ref_of(numbers(100)).stream(10), 4)
+    next(iter(dataset))
+    gc.collect()
+    list(dataset)
+    (message,) = [text for text in caplog.messages if "are skipped" in text]
+    left_at = int(re.search("dropped before record ([0-9]+)", message)[1])
+    assert 10 + 4 <= left_at < 60
 
 
 def test_inside_a_function(ref_of, direct):

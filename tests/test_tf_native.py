@@ -19,6 +19,7 @@ from support import numbers, pairs, run_python
 from test_memory import check_growth
 from tf_support import STRUCTURES, Dataset, outcome, tf
 
+import ydl
 from ydl.errors import UnsupportedError
 from ydl.tensorflow import make_tf_dataset
 
@@ -44,6 +45,13 @@ def test_batches_of_ragged_and_sparse_leaves_are_refused(ref_of, name):
 def test_another_feed_is_refused(ref_of, feed):
     with pytest.raises(ValueError, match="'auto', 'generator', 'native'"):
         make_tf_dataset(ref_of(numbers(3)).stream(), feed=feed)
+
+
+def test_a_users_own_stream_is_refused():
+    stream = ydl.Stream(lambda: iter(range(3)), 3, output_types=np.int64, output_shapes=())
+    with pytest.raises(UnsupportedError, match="Use feed='auto'"):
+        make_tf_dataset(stream, feed="native")
+    assert [int(record) for record in make_tf_dataset(stream)] == [0, 1, 2]
 
 
 # ---- where there is no op ----

@@ -46,7 +46,7 @@ PROGRAM = """
         )
         return _core.Loader(
             reader, order, epoch=0, position=0, batch_records=64, drop_remainder=False,
-            endless=True, form=form, threads=threads, depth=4,
+            endless=True, form=form, threads=threads, depth=4, group=1,
         )
 
     def check(batch):

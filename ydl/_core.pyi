@@ -107,6 +107,9 @@ class Loader:
     instead of one: values (1-D, all elements), row_splits (int64 [n + 1], in elements), ranks
     (int64 [n]) and shapes (int64 [n, largest rank], unused dimensions 0).
 
+    group: so many whole batches come as one item, as long as the epoch has them; what is left of it
+    comes batch by batch.
+
     Arrays of batches and chunks are 64-byte aligned and belong to the consumer.
     """
 
@@ -126,6 +129,7 @@ class Loader:
         form: str,
         threads: int,
         depth: int,
+        group: int,
     ) -> None: ...
     def __iter__(self) -> Loader: ...
     def __next__(self) -> tuple[Any, ...]: ...

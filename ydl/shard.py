@@ -204,32 +204,39 @@ class ShardReader:
             yield from loader if pack is None else map(pack, loader)
 
     def lend(
-        self, form: str, batch_records: int, drop_remainder: bool = False, endless: bool = False
+        self,
+        batch_records: int,
+        drop_remainder: bool = False,
+        endless: bool = False,
+        group: int = 1,
     ) -> Generator[tuple[int, int, int], None, None]:
-        """As iterate(), but for TensorFlow's op: one item, (two numbers that the op wants, how
-        many batches it may ask for). The batches are there until this generator goes on."""
-        with self._loading(form, batch_records, drop_remainder, endless) as (loader, length):
-            left = length - loader.position
-            count = left // batch_records if drop_remainder else -(-left // batch_records)
+        """As iterate("batches", ...), but for TensorFlow's op: one item, (two numbers that the op
+        wants, how often it may ask). What it gets is there until this generator goes on.
+
+        group: so many whole batches come at once, as long as an epoch has them.
+        """
+        with self._loading("batches", batch_records, drop_remainder, endless, group) as lent:
+            loader, length = lent
+            whole, rest = divmod(length - loader.position, batch_records)
+            count = sum(divmod(whole, group)) + (rest > 0 and not drop_remainder)
             note_damage = functools.partial(self._note_damage_of_lent, loader)
             atexit.register(note_damage)  # TensorFlow keeps its iterators to the very end
             try:
                 yield (*loader.lend(), _ENDLESS if endless and length else count)
             finally:
-                atexit.unregister(note_damage)
                 note_damage()
+                atexit.unregister(note_damage)
 
     @contextlib.contextmanager
     def _loading(
-        self, form: str, batch_records: int, drop_remainder: bool, endless: bool
+        self, form: str, batch_records: int, drop_remainder: bool, endless: bool, group: int = 1
     ) -> Iterator[tuple[_core.Loader, int]]:
         """(A loader, records of an epoch)."""
         start = self._start.endless if endless else self.epochs.take()
         order = self._orders.of(self._order) if endless else self._order_of(start.epoch)
         length = order.length
-        loader = self._open_loader(
-            form, batch_records, drop_remainder, order, start, length if not endless else None
-        )
+        end = None if endless else length
+        loader = self._open_loader(form, batch_records, drop_remainder, group, order, start, end)
         try:
             yield loader, length
         except GeneratorExit:
@@ -258,6 +265,7 @@ class ShardReader:
         form: str,
         batch_records: int,
         drop_remainder: bool,
+        group: int,
         order: _core.Order,
         start: Position,
         end: Optional[int],
@@ -278,6 +286,7 @@ class ShardReader:
             form=form,
             threads=threads,
             depth=threads + 2,
+            group=group,
         )
 
 

@@ -125,10 +125,14 @@ class RecordStream(Stream):
         return self._shard.iterate(form, batch_records, drop_remainder, endless)
 
     def lend(
-        self, form: str, batch_records: int, drop_remainder: bool = False, endless: bool = False
+        self,
+        batch_records: int,
+        drop_remainder: bool = False,
+        endless: bool = False,
+        group: int = 1,
     ) -> Generator[tuple[int, int, int], None, None]:
-        """iterate() for TensorFlow's op instead of Python (ydl.tensorflow.native): one item."""
-        return self._shard.lend(form, batch_records, drop_remainder, endless)
+        """iterate("batches", ...) for TensorFlow's op instead of Python: see ShardReader.lend."""
+        return self._shard.lend(batch_records, drop_remainder, endless, group)
 
     def detached(self) -> RecordStream:
         """A stream that shares this one's epochs, but neither keeps files open between iterations

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 int ydl_open(const char *path, int flags, mode_t mode)
 {
     int fd;

@@ -29,7 +29,7 @@ struct slot {
 struct lane {
     struct ydl_loader *loader;
     struct ydl_finder *finder; /* owned */
-    uint64_t *numbers;         /* [batch_records], owned */
+    uint64_t *numbers;         /* [batch_records * group], owned */
     pthread_t thread;
 };
 
@@ -101,12 +101,22 @@ static const struct ydl_indices *last_indices_locked(struct ydl_loader *loader)
     return indices;
 }
 
+/* Records of the next batch, or group of batches, unless the epoch ends before. */
+static uint64_t next_size_locked(const struct ydl_loader *loader)
+{
+    const struct ydl_loader_config *config = &loader->config;
+    const uint64_t left = loader->epoch_len - loader->cursor.position;
+    const bool has_group = config->endless || left / config->batch_records >= config->group;
+    return has_group ? config->batch_records * config->group : config->batch_records;
+}
+
 /* Writes the next batch's record numbers; fewer than batch_records only at the end. */
 static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers, uint64_t *out_n,
                                    struct ydl_error *err)
 {
+    const uint64_t size = next_size_locked(loader);
     uint64_t n = 0;
-    while (n < loader->config.batch_records) {
+    while (n < size) {
         if (loader->cursor.position == loader->epoch_len) {
             if (!loader->config.endless || loader->epoch_len == 0)
                 break;
@@ -117,14 +127,14 @@ static enum ydl_status plan_locked(struct ydl_loader *loader, uint64_t *numbers,
         if (status != YDL_OK)
             return status;
         uint64_t left = loader->epoch_len - loader->cursor.position;
-        uint64_t wanted = loader->config.batch_records - n;
+        uint64_t wanted = size - n;
         uint64_t take = left < wanted ? left : wanted;
         ydl_indices_copy(loader->indices, loader->cursor.position, take, numbers + n);
         n += take;
         loader->cursor.position += take;
         ask_for_next_locked(loader);
     }
-    if (n < loader->config.batch_records) {
+    if (n < size) {
         loader->exhausted = true;
         if (loader->config.drop_remainder)
             n = 0;
@@ -224,7 +234,7 @@ static enum ydl_status init_lane(struct ydl_loader *loader, struct lane *lane,
                                  struct ydl_error *err)
 {
     /* However large the batches are, one epoch never gives more numbers than it has. */
-    uint64_t n = loader->config.batch_records;
+    uint64_t n = loader->config.batch_records * loader->config.group;
     if (!loader->config.endless && n > loader->epoch_len)
         n = loader->epoch_len ? loader->epoch_len : 1;
     lane->loader = loader;
@@ -269,6 +279,8 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
     if (!loader)
         return ydl_fail_memory(err, "a loader", sizeof *loader);
     loader->config = *config;
+    if (loader->config.group == 0)
+        loader->config.group = 1;
     loader->config.orders = ydl_orders_acquire(config->orders);
     loader->reader = ydl_reader_acquire(reader);
     loader->pid = getpid();

@@ -20,6 +20,8 @@ struct ydl_loader_config {
     struct ydl_orders *orders; /* borrowed for the call of ydl_loader_new, which counts it */
     struct ydl_cursor start;
     uint64_t batch_records; /* >= 1 */
+    uint64_t group;         /* so many whole batches come as one, as long as an epoch has them; what
+                               is left of it comes batch by batch. 0: each one alone */
     bool drop_remainder;    /* a last, smaller batch is left out */
     bool endless;
     bool require_uniform;

@@ -63,24 +63,28 @@ static int config_from_python(PyObject *args, PyObject *kwargs, PyObject **out_r
 {
     static char *names[] = {"reader",        "order",          "epoch",   "position",
                             "batch_records", "drop_remainder", "endless", "form",
-                            "threads",       "depth",          NULL};
+                            "threads",       "depth",          "group",   NULL};
     unsigned long long epoch, position, batch_records;
+    unsigned long long group;
     int drop_remainder, endless;
     unsigned int threads, depth;
     const char *form_name;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO$KKKppsII:Loader", names, out_reader,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO$KKKppsIIK:Loader", names, out_reader,
                                      out_order, &epoch, &position, &batch_records, &drop_remainder,
-                                     &endless, &form_name, &threads, &depth) ||
+                                     &endless, &form_name, &threads, &depth, &group) ||
         form_from_name(form_name, form) != 0)
         return -1;
-    if (batch_records == 0 || depth == 0) {
-        PyErr_Format(PyExc_ValueError, "cannot load batches of %llu, %u ahead", batch_records,
-                     depth);
+    unsigned long long at_once;
+    if (batch_records == 0 || depth == 0 || group == 0 ||
+        __builtin_mul_overflow(batch_records, group, &at_once)) {
+        PyErr_Format(PyExc_ValueError, "cannot load batches of %llu, %llu at once, %u ahead",
+                     batch_records, group, depth);
         return -1;
     }
     *config = (struct ydl_loader_config){
         .start = {.epoch = epoch, .position = position},
         .batch_records = batch_records,
+        .group = group,
         .drop_remainder = drop_remainder,
         .endless = endless,
         .require_uniform = *form == FORM_BATCHES,

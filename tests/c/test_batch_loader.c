@@ -89,6 +89,37 @@ static uint64_t check_batches(struct open_build *open, const struct ydl_order *o
     return seen;
 }
 
+static void test_whole_batches_come_in_groups(void **state)
+{
+    (void)state;
+    struct open_build open;
+    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
+    for (unsigned threads = 0; threads < 3; threads++) {
+        struct ydl_loader_config config = plain;
+        config.threads = threads;
+        config.group = 3;
+        config.start.position = 1; /* 102 left: 4 groups of 3 batches of 8, no batch, 6 records */
+        struct ydl_loader *loader = load(&open, &plain_order, &config);
+        struct walk walk = {&plain_order, config.start, {0}, ydl_order_len(&plain_order)};
+        static const uint64_t expected[] = {24, 24, 24, 24, 6, 0};
+        for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++)
+            assert_int_equal(check_next(&open, loader, &walk, 24), expected[i]);
+        free(walk.indices.values);
+        ydl_loader_free(loader);
+
+        config.start.position = 20; /* 83: 3 groups, a batch, 3 records that are dropped */
+        config.drop_remainder = true;
+        loader = load(&open, &plain_order, &config);
+        walk = (struct walk){&plain_order, config.start, {0}, ydl_order_len(&plain_order)};
+        static const uint64_t dropped[] = {24, 24, 24, 8, 0};
+        for (size_t i = 0; i < sizeof dropped / sizeof dropped[0]; i++)
+            assert_int_equal(check_next(&open, loader, &walk, 24), dropped[i]);
+        free(walk.indices.values);
+        ydl_loader_free(loader);
+    }
+    open_build_clear(&open);
+}
+
 static void test_delivers_an_epoch_in_order(void **state)
 {
     (void)state;
@@ -358,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delivers_an_epoch_in_order),
+        cmocka_unit_test(test_whole_batches_come_in_groups),
         cmocka_unit_test(test_rows_come_in_the_same_order),
         cmocka_unit_test(test_endless_batches_cross_epochs),
         cmocka_unit_test(test_orders_made_ahead_are_the_same),

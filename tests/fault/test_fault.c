@@ -112,6 +112,17 @@ static void run_clean(const struct scenario *scenario)
 }
 
 /* False once the function is not called that often. */
+/* The kernel takes its time to forget a thread that was joined. */
+static bool threads_are_gone(void)
+{
+    for (int i = 0; i < 1000; i++) {
+        if (count_entries("/proc/self/task") == clean_threads)
+            return true;
+        usleep(1000);
+    }
+    return false;
+}
+
 static bool run_plan(const struct scenario *scenario, const struct fault_plan *plan)
 {
     struct ydl_error err = {0};
@@ -127,7 +138,7 @@ static bool run_plan(const struct scenario *scenario, const struct fault_plan *p
         wrong = "memory leaked";
     if (!wrong && count_entries("/proc/self/fd") != clean_fds)
         wrong = "a descriptor leaked";
-    if (!wrong && count_entries("/proc/self/task") != clean_threads)
+    if (!wrong && !threads_are_gone())
         wrong = "a thread is left";
     if (wrong)
         fail_msg("%s, with %s failing with %s the %u. time%s: %s (%s: %s)", scenario->name,

@@ -44,6 +44,8 @@ Arrays = tuple[npt.NDArray[Any], ...]
 # records, and so small that it stays in the processor's cache until it has been taken apart.
 _CHUNK_BYTES = 256 << 10
 _MAX_CHUNK_RECORDS = 1024
+# Batches that are asked for at once, at most.
+_MAX_GROUP = 8
 # Large records: still a few in a chunk, as long as that does not take much memory.
 _LARGE_CHUNK_BYTES = 4 << 20
 _LARGE_CHUNK_RECORDS = 16
@@ -105,7 +107,7 @@ def make_tf_dataset(
     if isinstance(stream, RecordStream):
         dataset = _record_stream_dataset(stream, rows, drop_remainder, repeat, feed)
     elif isinstance(stream, Stream):
-        dataset = _user_stream_dataset(stream, rows, drop_remainder, repeat)
+        dataset = _user_stream_dataset(stream, rows, drop_remainder, repeat, feed)
     else:
         raise TypeError(
             f"make_tf_dataset expects a ydl.Stream, which DataRef.stream() returns; got "
@@ -149,7 +151,7 @@ def chunk_records(mean_record_bytes: int) -> int:
 
 
 def _user_stream_dataset(
-    stream: Stream, rows: Optional[int], drop_remainder: bool, repeat: bool
+    stream: Stream, rows: Optional[int], drop_remainder: bool, repeat: bool, feed: str
 ) -> tf.data.Dataset:
     """A stream that a user made: one call of his iterator per record."""
     if stream.output_types is None:
@@ -157,6 +159,11 @@ def _user_stream_dataset(
             "make_tf_dataset needs to know what the stream's records are: give "
             "Stream(..., output_types=, output_shapes=), nested like a record; "
             f"got output_types=None for {stream!r:.200}"
+        )
+    if feed == "native":
+        raise UnsupportedError(
+            f"feed='native' is for streams whose records ydl's core reads: {stream!r:.200} is one "
+            "of yours, so that Python has to be asked. Use feed='auto'"
         )
     dataset = _from_generator(stream.iterator_fn, stream.output_types, stream.output_shapes)
     if repeat:
@@ -276,14 +283,28 @@ def _from_op(
 ) -> tf.data.Dataset:
     """Batches of components that are leaves: one output of the op for each, in the core's order."""
     detached = stream.detached()
-    columns = [route.columns[0] for route in routes]
+    _, rows, drop_remainder, endless, _ = pull
+    group = _group(stream, rows)
     return native.batches(
-        lambda: detached.lend(*pull[:4]),
-        [column.dtype for column in columns],
-        [tf.TensorShape(column.shape) for column in columns],
+        lambda: detached.lend(rows, drop_remainder, endless, group),
+        [route.columns[0] for route in routes],
         order,
+        rows,
+        group,
         _from_generator,
     )
+
+
+def _group(stream: RecordStream, rows: int) -> int:
+    """How many batches to ask the core for at once: some 100 us of TensorFlow's for each question
+    are much for small batches. Few in comparison with the epoch, so that who looks at the first
+    batch leaves most of it; and none where a batch's shape is known only when it is there, or where
+    nothing could be taken apart (routes.py's _empty)."""
+    shapes = [component.shape for component in stream.schema.components]
+    if any(shape is None or None in shape or 0 in shape for shape in shapes):
+        return 1
+    batch_bytes = max(1, rows * stream.mean_record_bytes)
+    return max(1, min(_MAX_GROUP, _CHUNK_BYTES // batch_bytes, len(stream) // rows // 16))
 
 
 def _from_generator(

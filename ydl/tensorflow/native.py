@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ydl import _core
+from ydl.tensorflow.routes import Column
 from ydl.tensorflow.spec import not_converted
 
 # An attribute of TensorFlow's module that holds the op's Python function: another copy of ydl in
@@ -27,14 +28,16 @@ _KEPT = "_ydl_next_batch_v1"
 
 def batches(
     open_feed: Callable[[], Iterator[tuple[int, int, int]]],
-    types: Sequence[tf.DType],
-    shapes: Sequence[tf.TensorShape],
+    columns: Sequence[Column],
     order: Sequence[int],
+    rows: int,
+    group: int,
     from_generator: Callable[..., tf.data.Dataset],
 ) -> tf.data.Dataset:
-    """A dataset of flat tuples: the op's outputs, whose types and shapes these are, in this order.
+    """A dataset of flat tuples: the op's outputs, which are these columns, in this order.
 
-    open_feed: for each pass, a new iterator such as RecordStream.lend gives.
+    open_feed: for each pass, a new iterator such as RecordStream.lend gives, for batches of `rows`
+    records, `group` of them at once.
     """
     op, _ = _load()
     assert op is not None, "asked why_not() before"
@@ -45,9 +48,11 @@ def batches(
 
     @not_converted
     def pull(feed: tf.Tensor, index: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        tensors = tuple(op(feed=feed, index=index, Tout=list(types)))
-        for tensor, shape in zip(tensors, shapes):
-            tensor.set_shape(shape)
+        tensors = op(feed=feed, index=index, Tout=[column.dtype for column in columns])
+        if group > 1:
+            tensors = [_split(tensor, rows, column) for tensor, column in zip(tensors, columns)]
+        for tensor, column in zip(tensors, columns):
+            tensor.set_shape(column.shape if group == 1 else (None, *_shape_of(column)))
         return tuple(tensors[at] for at in order)
 
     @not_converted
@@ -55,7 +60,20 @@ def batches(
         return tf.data.Dataset.range(count).map(lambda index: pull(feed, index))
 
     shapes_of_feed = (tf.TensorShape([2]), tf.TensorShape([]))
-    return from_generator(generate, (tf.int64, tf.int64), shapes_of_feed).flat_map(of_feed)
+    dataset = from_generator(generate, (tf.int64, tf.int64), shapes_of_feed).flat_map(of_feed)
+    return dataset if group == 1 else dataset.unbatch()
+
+
+def _split(tensor: tf.Tensor, rows: int, column: Column) -> tf.Tensor:
+    """[batches, rows, ...] of the records of some whole batches, or of one that may be smaller."""
+    records = tf.shape(tensor)[0]
+    count = tf.maximum(records // rows, 1)
+    return tf.reshape(tensor, [count, records // count, *_shape_of(column)[1:]])
+
+
+def _shape_of(column: Column) -> tuple[Optional[int], ...]:
+    assert column.shape is not None, "batches of such records come one by one"
+    return column.shape
 
 
 def why_not() -> Optional[str]:
