@@ -547,6 +547,18 @@ def open_files_of(ref):
     return found
 
 
+@pytest.mark.parametrize("size", [20_000, 20_001])
+def test_batches_of_long_rows(storage, size):
+    """Those of more than 4 MiB, which are copied in another way."""
+    rows = np.random.default_rng(1).integers(0, 256, (1000, size), np.uint8)
+    root = TupleNode((TensorNode("int64", ()), TensorNode("uint8", (size,))))
+    storage.submit(ArraySource(root, [np.arange(1000), rows], batch=100), "long", "1")
+    stream = storage.fetch("long", "1").stream(shuffle=True, shuffle_seed=1)
+    for _ in range(2):
+        for numbers_, values in stream.batches(300):
+            assert np.array_equal(values, rows[numbers_])
+
+
 def test_small_batches_start_no_thread(ref_of, monkeypatch):
     monkeypatch.undo()  # the fixture that all tests here use
     stream = ref_of(numbers(200_000)).stream()

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/copy.h"
 #include "batch/gather_varying.h"
 
 enum {
@@ -13,6 +14,9 @@ enum {
     /* Rows lie anywhere: so many are asked for ahead that a memory access is over when its row's
        turn comes. */
     PREFETCH_ROWS = 8,
+    /* Long rows of columns that no cache of one core holds are copied past it. */
+    STREAM_ROW_BYTES = 16 * 1024,
+    STREAM_COLUMN_BYTES = 4 * 1024 * 1024,
 };
 
 /* One loop for each size that a compiler turns into a single load and store. */
@@ -43,6 +47,14 @@ static void scatter(uint8_t *to, const struct ydl_row *rows, size_t n, uint64_t 
     default:
         SCATTER_ITEMS(bytes);
     }
+}
+
+static void stream(uint8_t *to, const struct ydl_row *rows, size_t n, uint64_t offset,
+                   uint64_t bytes)
+{
+    for (size_t i = 0; i < n; i++)
+        ydl_copy_stream(to + i * bytes, rows[i].bytes + offset, (size_t)bytes);
+    ydl_copy_stream_end();
 }
 
 static size_t rows_of_a_group(uint64_t row_bytes)
@@ -81,8 +93,11 @@ static enum ydl_status gather_fixed(struct ydl_finder *finder, struct ydl_pool *
             return status;
         for (uint32_t c = 0; c < layout->count; c++) {
             const struct ydl_component *component = &layout->components[c];
-            scatter(batch->columns[c].data->data + start * component->bytes, finder->rows, rows,
-                    component->offset, component->bytes);
+            const struct ydl_column *column = &batch->columns[c];
+            const bool is_long =
+                component->bytes >= STREAM_ROW_BYTES && column->data_bytes >= STREAM_COLUMN_BYTES;
+            (is_long ? stream : scatter)(column->data->data + start * component->bytes,
+                                         finder->rows, rows, component->offset, component->bytes);
         }
     }
     return YDL_OK;
