@@ -199,7 +199,7 @@ def test_the_core_wants_an_order_of_its_reader(refs):
     }  # fmt: skip
     loading = {
         "epoch": 0, "position": 0, "batch_records": 1, "drop_remainder": False,
-        "endless": False, "form": "batches", "threads": 0, "depth": 1,
+        "endless": False, "form": "batches", "threads": 0, "depth": 1, "group": 1,
     }  # fmt: skip
     reader = refs(10)._handle.reader()
     order = _core.Order(10, **options)

@@ -34,10 +34,12 @@ BATCHABLE = [name for name in STRUCTURES if name != "varying_empty_inner"]
 
 
 def by_each_feed(ref, *args):
-    """make_tf_dataset by both feeds, or, of records whose shapes vary, by the one there is."""
+    """make_tf_dataset by both feeds, or, of records whose shapes vary or have no element, by the one
+    there is."""
     schema = ref.stream().schema
-    is_fixed = [leaf.shape is not None and None not in leaf.shape for leaf in schema.leaves()]
-    goes_natively = schema.is_plain and (bool(args) or all(is_fixed))
+    shapes = [leaf.shape for leaf in schema.leaves()]
+    is_row = [shape is not None and None not in shape and 0 not in shape for shape in shapes]
+    goes_natively = schema.is_plain and (bool(args) or all(is_row))
     feeds = ("generator", "native") if goes_natively else ("auto",)
     return [make_tf_dataset(ref.stream(), *args, feed=feed) for feed in feeds]
 

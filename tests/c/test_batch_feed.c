@@ -14,19 +14,31 @@
 enum { RECORDS = 103, BATCH = 8, BATCHES = 13, PART_BYTES = 2048, LONG_MS = 60 * 1000 };
 enum { A_MOMENT_US = 30 * 1000, TOO_LONG_S = 120 };
 
+static const struct ydl_order shuffled = {
+    .records = RECORDS, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5};
+static const struct ydl_order sequential = {.records = RECORDS, .num_shards = 1};
+
 static const struct ydl_loader_config plain = {
-    .order = {.records = RECORDS, .num_shards = 1, .shuffle = true, .reshuffle = true, .seed = 5},
     .batch_records = BATCH,
     .threads = 2,
     .depth = 3,
 };
 
-static struct ydl_loader *load(struct open_build *open, const struct ydl_loader_config *config)
+static struct ydl_loader *load_in(const struct ydl_order *order, struct open_build *open,
+                                  const struct ydl_loader_config *config)
 {
     struct ydl_error err;
     struct ydl_loader *loader;
-    assert_status(YDL_OK, ydl_loader_new(open->reader, config, &loader, &err), &err);
+    struct ydl_loader_config whole = *config;
+    whole.orders = new_orders(order);
+    assert_status(YDL_OK, ydl_loader_new(open->reader, &whole, &loader, &err), &err);
+    ydl_orders_release(whole.orders);
     return loader;
+}
+
+static struct ydl_loader *load(struct open_build *open, const struct ydl_loader_config *config)
+{
+    return load_in(&shuffled, open, config);
 }
 
 static uint64_t lend(struct ydl_loader *loader)
@@ -279,8 +291,7 @@ static void test_a_batch_outlives_its_feed(void **state)
     struct ydl_batch *batch = NULL;
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_loader_config config = plain;
-    config.order.shuffle = false;
-    struct ydl_loader *loader = load(&open, &config);
+    struct ydl_loader *loader = load_in(&sequential, &open, &config);
     uint64_t feed = lend(loader);
     assert_status(YDL_OK, ydl_feed_api.next(feed, 0, &batch, &err), &err);
     ydl_feed_close(feed);
@@ -418,7 +429,8 @@ static void test_an_error_is_final_and_can_be_looked_at(void **state)
         struct ydl_error err;
         uint64_t records;
         open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-        (void)put_gate(&open, true, 1); /* another try would succeed */
+        (void)put_gate(&open, true, 1);                    /* another try would succeed */
+        atomic_store(&open.reader->warmth.is_known, true); /* no hint is the first try */
         struct ydl_loader_config config = plain;
         config.threads = threads;
         config.depth = 1; /* so that only one view has failed when it is reported */
@@ -447,17 +459,16 @@ static void test_an_error_in_mid_stream_keeps_what_was_handed_out(void **state)
     struct ydl_error err;
     open_build_init(&open, true, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_loader_config config = plain;
-    config.order.shuffle = false;
     config.batch_records = 1;
     config.require_uniform = true;
-    struct ydl_loader *loader = load(&open, &config);
+    struct ydl_loader *loader = load_in(&sequential, &open, &config);
     uint64_t feed = lend(loader);
     assert_next(YDL_OK, feed, 0, &err);
     ydl_feed_close(feed);
     ydl_loader_free(loader);
 
     config.batch_records = 12; /* records of all shapes in the first batch */
-    loader = load(&open, &config);
+    loader = load_in(&sequential, &open, &config);
     feed = lend(loader);
     assert_next(YDL_SHAPE_MISMATCH, feed, 0, &err);
     uint64_t records = 99;
@@ -607,8 +618,10 @@ static void *churn(void *argument)
         config.threads = (unsigned)(churn->rounds % 3);
         uint64_t feed = 0;
         uint64_t wanted = churn->rounds % BATCHES;
-        churn->failed = ydl_loader_new(churn->open->reader, &config, &loader, &err) != YDL_OK ||
+        churn->failed = ydl_orders_new(&shuffled, &config.orders, &err) != YDL_OK ||
+                        ydl_loader_new(churn->open->reader, &config, &loader, &err) != YDL_OK ||
                         ydl_feed_open(loader, &feed, &err) != YDL_OK;
+        ydl_orders_release(config.orders);
         for (uint64_t b = 0; !churn->failed && b < wanted; b++) {
             struct ydl_batch *batch = NULL;
             churn->failed = ydl_feed_api.next(feed, b, &batch, &err) != YDL_OK ||

@@ -360,8 +360,11 @@ static void test_a_cold_cache_is_noticed(void **state)
         bool needs_all = kind / 4 == 0; /* else a shard that needs a hundredth of the pages */
         open_build_init(&open, false, MANY, 300000, (enum ydl_access)(kind / 2 % 2),
                         YDL_VERIFY_FIRST);
+        const struct ydl_order order = {
+            .records = MANY, .num_shards = needs_all ? 1 : 20000, .shuffle = true};
+        struct ydl_orders *orders = new_orders(&order);
         const struct ydl_loader_config config = {
-            .order = {.records = MANY, .num_shards = needs_all ? 1 : 20000, .shuffle = true},
+            .orders = orders,
             .batch_records = 1,
             .threads = (unsigned)kind % 2,
             .depth = 1,
@@ -372,6 +375,7 @@ static void test_a_cold_cache_is_noticed(void **state)
             free(path);
         }
         assert_status(YDL_OK, ydl_loader_new(open.reader, &config, &loader, &err), &err);
+        ydl_orders_release(orders);
         assert_status(YDL_OK, ydl_loader_next(loader, 60 * 1000, &batch, &err), &err);
         ydl_batch_free(batch);
         wait_for_sweep(open.reader);
