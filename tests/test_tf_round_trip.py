@@ -34,8 +34,8 @@ BATCHABLE = [name for name in STRUCTURES if name != "varying_empty_inner"]
 
 
 def by_each_feed(ref, *args):
-    """make_tf_dataset by both feeds, or, of records whose shapes vary or have no element, by the one
-    there is."""
+    """make_tf_dataset by both feeds, or, of records whose shapes vary or have no element, by the
+    one there is."""
     schema = ref.stream().schema
     shapes = [leaf.shape for leaf in schema.leaves()]
     is_row = [shape is not None and None not in shape and 0 not in shape for shape in shapes]

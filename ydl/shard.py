@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Optional, Union
 
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from ydl import _core, cpus, log
 from ydl.epochs import EpochCounter, Position
 from ydl.errors import CorruptCacheError
-from ydl.handle import AnyHandle
+from ydl.handle import AnyHandle, DatasetFiles
 from ydl.schema import Schema, TensorNode
 
 # Records that are handed out one by one are gathered this many bytes at a time: large enough that
@@ -153,12 +152,16 @@ class ShardReader:
         return self._orders.of(self._start.order if is_first else self._order)
 
     @property
+    def files(self) -> DatasetFiles:
+        return self._handle.files
+
+    @property
     def schema(self) -> Schema:
-        return self._handle.files.schema
+        return self.files.schema
 
     @property
     def mean_record_bytes(self) -> int:
-        return self._handle.files.manifest.mean_record_bytes
+        return self.files.manifest.mean_record_bytes
 
     @property
     def begins_with_whole_epoch(self) -> bool:
@@ -199,9 +202,9 @@ class ShardReader:
 
         endless: from the resume point on, for ever; does not count as an epoch of the stream.
         """
-        with self._loading(form, batch_records, drop_remainder, endless) as (loader, _):
+        with _Loading(self, form, batch_records, drop_remainder, endless) as loading:
             # No Python code of ours runs per item unless pack is some.
-            yield from loader if pack is None else map(pack, loader)
+            yield from loading.loader if pack is None else map(pack, loading.loader)
 
     def lend(
         self,
@@ -215,52 +218,36 @@ class ShardReader:
 
         group: so many whole batches come at once, as long as an epoch has them.
         """
-        with self._loading("batches", batch_records, drop_remainder, endless, group) as lent:
-            loader, length = lent
-            whole, rest = divmod(length - loader.position, batch_records)
+        with _Loading(self, "batches", batch_records, drop_remainder, endless, group) as loading:
+            loader = loading.loader
+            whole, rest = divmod(loading.length - loader.position, batch_records)
             count = sum(divmod(whole, group)) + (rest > 0 and not drop_remainder)
             note_damage = functools.partial(self._note_damage_of_lent, loader)
             atexit.register(note_damage)  # TensorFlow keeps its iterators to the very end
             try:
-                yield (*loader.lend(), _ENDLESS if endless and length else count)
+                yield (*loader.lend(), _ENDLESS if endless and loading.length else count)
             finally:
                 note_damage()
                 atexit.unregister(note_damage)
-
-    @contextlib.contextmanager
-    def _loading(
-        self, form: str, batch_records: int, drop_remainder: bool, endless: bool, group: int = 1
-    ) -> Iterator[tuple[_core.Loader, int]]:
-        """(A loader, records of an epoch)."""
-        start = self._start.endless if endless else self.epochs.take()
-        order = self._orders.of(self._order) if endless else self._order_of(start.epoch)
-        length = order.length
-        end = None if endless else length
-        loader = self._open_loader(form, batch_records, drop_remainder, group, order, start, end)
-        try:
-            yield loader, length
-        except GeneratorExit:
-            unserved = length - loader.position if loader.epoch == start.epoch else 0
-            if not endless and unserved >= (batch_records if drop_remainder else 1):
-                self.epochs.leave(Position(loader.epoch, loader.position))
-            raise
-        except CorruptCacheError as error:
-            self._handle.files.note_damage(error)
-            raise
-        finally:
-            loader.close()
 
     def _note_damage_of_lent(self, loader: _core.Loader) -> None:
         """TensorFlow tells nobody but its caller of what went wrong in the op."""
         try:
             loader.check()
         except CorruptCacheError as error:
-            self._handle.files.note_damage(error)
+            self.files.note_damage(error)
             log.warning("%s", error)
         except Exception:  # its reader has got it
             return
 
-    def _open_loader(
+    def next_start(self, endless: bool) -> tuple[Position, _core.Order]:
+        """Where the next iterator begins, which uses up an epoch unless it is endless."""
+        if endless:
+            return self._start.endless, self._orders.of(self._order)
+        start = self.epochs.take()
+        return start, self._order_of(start.epoch)
+
+    def open_loader(
         self,
         form: str,
         batch_records: int,
@@ -271,8 +258,8 @@ class ShardReader:
         end: Optional[int],
     ) -> _core.Loader:
         """end: the epoch's length; None: endless."""
-        files = self._handle.files
-        threads = _prefetch_threads(form, batch_records, self.mean_record_bytes, files.access)
+        access = self.files.access
+        threads = _prefetch_threads(form, batch_records, self.mean_record_bytes, access)
         if end is not None and end - start.record <= batch_records:
             threads = 0  # one gather: nothing to do ahead
         return _core.Loader(
@@ -288,6 +275,51 @@ class ShardReader:
             depth=threads + 2,
             group=group,
         )
+
+
+class _Loading:
+    """One iterator's loader, from its first pull to its end.
+
+    A class, since what contextlib.contextmanager makes leaves a cycle behind on Python 3.9 where
+    the iterator is closed before its end, and files stay open until the garbage collector runs.
+    """
+
+    def __init__(
+        self,
+        shard: ShardReader,
+        form: str,
+        batch_records: int,
+        drop_remainder: bool,
+        endless: bool,
+        group: int = 1,
+    ) -> None:
+        self._shard = shard
+        self._start, order = shard.next_start(endless)
+        self._endless = endless
+        self._least = batch_records if drop_remainder else 1  # records that are still a batch
+        self.length = order.length  # of an epoch
+        end = None if endless else self.length
+        self.loader = shard.open_loader(
+            form, batch_records, drop_remainder, group, order, self._start, end
+        )
+
+    def __enter__(self) -> _Loading:
+        return self
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], traceback: Any) -> None:
+        try:
+            if kind is GeneratorExit:
+                self._note_rest()
+            elif isinstance(error, CorruptCacheError):
+                self._shard.files.note_damage(error)
+        finally:
+            self.loader.close()
+
+    def _note_rest(self) -> None:
+        position = Position(self.loader.epoch, self.loader.position)
+        unserved = self.length - position.record if position.epoch == self._start.epoch else 0
+        if not self._endless and unserved >= self._least:
+            self._shard.epochs.leave(position)
 
 
 def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int, access: str) -> int:
