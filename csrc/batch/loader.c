@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 #include "batch/gather.h"
 #include "batch/lookahead.h"
@@ -325,24 +326,11 @@ static enum ydl_status start_threads_locked(struct ydl_loader *loader, struct yd
     return YDL_OK; /* fewer threads than wanted are only slower */
 }
 
-static struct timespec deadline_in(uint64_t timeout_ms)
-{
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    at.tv_sec += (time_t)(timeout_ms / 1000);
-    at.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (at.tv_nsec >= 1000000000) {
-        at.tv_sec++;
-        at.tv_nsec -= 1000000000;
-    }
-    return at;
-}
-
 /* The slot that comes next, once it is ready. YDL_OK: it holds a batch or rows. */
 static enum ydl_status wait_locked(struct ydl_loader *loader, uint64_t timeout_ms,
                                    struct slot **out, struct ydl_error *err)
 {
-    struct timespec deadline = deadline_in(timeout_ms);
+    struct timespec deadline = ydl_deadline_in(timeout_ms);
     enum ydl_status status = YDL_OK;
     if (loader->started == 0)
         status = start_threads_locked(loader, err);
