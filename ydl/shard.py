@@ -27,8 +27,6 @@ _MAX_THREADS = 4
 # (batches of 128: of 8 B records 33 against 15 million records a second, of 784 B 8.2 against 5.8).
 _SMALL_BATCH_BYTES = 256 * 1024
 _ENDLESS = 2**63 - 1  # batches
-_SHARED_ROW_BYTES = 1024
-_SHARED_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -324,12 +322,7 @@ class _Loading:
 
 def _prefetch_threads(form: str, batch_records: int, mean_record_bytes: int, access: str) -> int:
     if form in ("records", "values"):
-        # They are made in the consumer's thread. For long rows it pays that another thread finds
-        # them and brings them into the cache that the two share (1.3 KB: 6.1 against 4.2 million
-        # records a second); for short ones there is little to bring, and of very long ones
-        # only a few fit.
-        is_worth_it = mean_record_bytes >= _SHARED_ROW_BYTES and batch_records >= _SHARED_ROWS
-        return 1 if is_worth_it else 0
+        return 0  # they are made in the consumer's thread
     if access == "mmap" and batch_records * mean_record_bytes < _SMALL_BATCH_BYTES:
         return 0
     return min(cpus.usable(), _MAX_THREADS)

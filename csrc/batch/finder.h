@@ -1,8 +1,10 @@
 /* Finds records' rows: in which part, where, and whether they still have to be checked.
  *
  * A finder is a thread's working memory, not shared between threads. It holds the parts of the rows
- * it found last, each once, however many of its rows are wanted. What is verified is a copy that no
- * longer changes; rows that this reader has verified before are used where they lie. */
+ * it found last, each once, however many of its rows are wanted. Rows of mapped parts are verified
+ * where they lie, and used there, in this epoch and in later ones: a copy would only guard the
+ * first.
+ */
 #ifndef YDL_BATCH_FINDER_H
 #define YDL_BATCH_FINDER_H
 
@@ -31,7 +33,7 @@ struct ydl_finder {
     struct ydl_row *rows;      /* [rows_capacity], owned: what was found last */
     size_t *copy_at;           /* [rows_capacity] where a row's copy begins, or ROW_IN_MAP; owned */
     size_t rows_capacity;
-    struct ydl_buf copies;    /* of rows that are not used in place */
+    struct ydl_buf copies;    /* of rows of parts that are not mapped */
     struct ydl_buf pread_row; /* one row, where parts are not mapped */
     struct ydl_field *fields; /* [components], owned; for the user: one row taken apart */
 

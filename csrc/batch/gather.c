@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/copy.h"
+#include "base/prefetch.h"
 #include "batch/gather_varying.h"
 
 enum {
@@ -23,7 +24,7 @@ enum {
 #define SCATTER_ITEMS(item_bytes)                                                                  \
     for (size_t i = 0; i < n; i++) {                                                               \
         if (i + PREFETCH_ROWS < n)                                                                 \
-            __builtin_prefetch(rows[i + PREFETCH_ROWS].bytes + offset);                            \
+            ydl_prefetch(rows[i + PREFETCH_ROWS].bytes + offset, (item_bytes));                    \
         memcpy(to + i * (item_bytes), rows[i].bytes + offset, (item_bytes));                       \
     }                                                                                              \
     break

@@ -12,17 +12,12 @@
 #include "batch/gather.h"
 #include "batch/lookahead.h"
 
-enum { CACHE_LINE_BYTES = 64 };
-
 /* What became of one batch of the sequence. Until it is ready it belongs to the lane that has its
  * ticket. */
 struct slot {
     bool ready;
-    enum ydl_status status;     /* YDL_OK: batch or rows; else err */
-    struct ydl_batch *batch;    /* owned until handed out */
-    struct ydl_finder *finder;  /* where threads find rows to be lent; owned */
-    const struct ydl_row *rows; /* [row_count], the finder's */
-    uint64_t row_count;
+    enum ydl_status status;  /* YDL_OK: a batch; else err */
+    struct ydl_batch *batch; /* owned until handed out */
     struct ydl_error err;
 };
 
@@ -50,8 +45,7 @@ struct ydl_loader {
     unsigned started;         /* threads that run */
     bool exhausted;           /* no batch comes after `planned` */
     uint64_t planned;         /* batches whose numbers were given to a lane */
-    uint64_t taken;           /* batches handed out, without one whose rows are lent */
-    bool lent;                /* the rows of batch `taken` are with the consumer */
+    uint64_t taken;           /* batches handed out */
     struct ydl_cursor cursor; /* the next record to plan */
     struct slot *slots;       /* [depth], batch b in slot b % depth; owned */
     /* The order of epoch indices_epoch, lent by config's orders; or NULL. */
@@ -165,30 +159,6 @@ static enum ydl_status next_numbers_locked(struct lane *lane, uint64_t *out_n,
     return status;
 }
 
-/* Reading one word of each line is enough to have all of it fetched. */
-static void fetch_rows(const struct ydl_row *rows, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        const volatile uint8_t *bytes = rows[i].bytes;
-        for (uint64_t at = 0; at < rows[i].n; at += CACHE_LINE_BYTES)
-            (void)bytes[at];
-    }
-}
-
-static void fill(struct lane *lane, struct slot *slot, uint64_t n, struct ydl_error *err)
-{
-    const struct ydl_loader_config *config = &lane->loader->config;
-    if (!config->lends_rows) {
-        slot->status = ydl_gather(lane->finder, lane->loader->reader->pool, lane->numbers, n,
-                                  config->require_uniform, &slot->batch, err);
-        return;
-    }
-    slot->status = ydl_finder_lend(slot->finder, lane->numbers, n, &slot->rows, err);
-    slot->row_count = n;
-    if (slot->status == YDL_OK)
-        fetch_rows(slot->rows, n);
-}
-
 static void *work(void *argument)
 {
     struct lane *lane = argument;
@@ -211,7 +181,8 @@ static void *work(void *argument)
         if (status == YDL_OK) {
             pthread_mutex_unlock(&loader->lock);
             ydl_lookahead_begin(loader->lookahead, lane_index(lane));
-            fill(lane, slot, n, &err);
+            slot->status = ydl_gather(lane->finder, loader->reader->pool, lane->numbers, n,
+                                      loader->config.require_uniform, &slot->batch, &err);
             ydl_lookahead_end(loader->lookahead, lane_index(lane));
             pthread_mutex_lock(&loader->lock);
         }
@@ -298,9 +269,6 @@ enum ydl_status ydl_loader_new(struct ydl_reader *reader, const struct ydl_loade
         status = ydl_fail_memory(err, "a loader's slots", config->depth * sizeof *loader->slots);
     for (unsigned i = 0; status == YDL_OK && i < lane_count(config); i++)
         status = init_lane(loader, &loader->lanes[i], err);
-    for (unsigned i = 0;
-         status == YDL_OK && config->lends_rows && config->threads && i < config->depth; i++)
-        status = ydl_finder_new(reader, &loader->slots[i].finder, err);
 
     if (status == YDL_OK) {
         keep_buffers(loader);
@@ -349,14 +317,6 @@ static enum ydl_status wait_locked(struct ydl_loader *loader, uint64_t timeout_m
     return status;
 }
 
-static void empty_locked(struct ydl_loader *loader, struct slot *slot)
-{
-    slot->ready = false;
-    slot->batch = NULL;
-    loader->taken++;
-    pthread_cond_signal(&loader->emptied);
-}
-
 static enum ydl_status take_batch(struct ydl_loader *loader, uint64_t timeout_ms,
                                   struct ydl_batch **out, struct ydl_error *err)
 {
@@ -365,26 +325,10 @@ static enum ydl_status take_batch(struct ydl_loader *loader, uint64_t timeout_ms
     enum ydl_status status = wait_locked(loader, timeout_ms, &slot, err);
     if (status == YDL_OK) {
         *out = slot->batch;
-        empty_locked(loader, slot);
-    }
-    pthread_mutex_unlock(&loader->lock);
-    return status;
-}
-
-static enum ydl_status take_rows(struct ydl_loader *loader, uint64_t timeout_ms,
-                                 const struct ydl_row **out_rows, uint64_t *out_n,
-                                 struct ydl_error *err)
-{
-    struct slot *slot;
-    pthread_mutex_lock(&loader->lock);
-    if (loader->lent)
-        empty_locked(loader, &loader->slots[loader->taken % loader->config.depth]);
-    loader->lent = false;
-    enum ydl_status status = wait_locked(loader, timeout_ms, &slot, err);
-    if (status == YDL_OK) {
-        *out_rows = slot->rows;
-        *out_n = slot->row_count;
-        loader->lent = true;
+        slot->ready = false;
+        slot->batch = NULL;
+        loader->taken++;
+        pthread_cond_signal(&loader->emptied);
     }
     pthread_mutex_unlock(&loader->lock);
     return status;
@@ -447,23 +391,12 @@ enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64_t timeout_ms,
     return take_batch(loader, timeout_ms, out, err);
 }
 
-enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, uint64_t timeout_ms,
-                                     const struct ydl_row **out_rows, uint64_t *out_n,
-                                     struct ydl_error *err)
+enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, const struct ydl_row **out_rows,
+                                     uint64_t *out_n, struct ydl_error *err)
 {
-    assert(loader->config.lends_rows);
+    assert(loader->config.threads == 0);
     enum ydl_status status = check_process(loader, err);
-    if (status != YDL_OK)
-        return status;
-    if (loader->config.threads == 0)
-        return take_alone(loader, NULL, out_rows, out_n, err);
-    return take_rows(loader, timeout_ms, out_rows, out_n, err);
-}
-
-static void free_slot(struct slot *slot)
-{
-    ydl_batch_free(slot->batch);
-    ydl_finder_free(slot->finder);
+    return status == YDL_OK ? take_alone(loader, NULL, out_rows, out_n, err) : status;
 }
 
 void ydl_loader_free(struct ydl_loader *loader)
@@ -489,7 +422,7 @@ void ydl_loader_free(struct ydl_loader *loader)
     }
     free(loader->lanes);
     for (unsigned i = 0; loader->slots && i < loader->config.depth; i++)
-        free_slot(&loader->slots[i]);
+        ydl_batch_free(loader->slots[i].batch);
     free(loader->slots);
     ydl_orders_give_back(loader->config.orders, loader->indices);
     ydl_orders_release(loader->config.orders);

@@ -25,7 +25,6 @@ struct ydl_loader_config {
     bool drop_remainder;    /* a last, smaller batch is left out */
     bool endless;
     bool require_uniform;
-    bool lends_rows;  /* ydl_loader_next_rows is called, and never ydl_loader_next */
     unsigned threads; /* 0: the consumer gathers itself */
     unsigned depth;   /* batches held ready at most, >= 1 */
 };
@@ -42,9 +41,9 @@ YDL_MUST_CHECK enum ydl_status ydl_loader_next(struct ydl_loader *loader, uint64
                                                struct ydl_batch **out, struct ydl_error *err);
 
 /* The next batch as rows instead (see ydl_finder_lend), valid until the next call or
- * ydl_loader_free. Threads find and check them, and bring them into the cache that cores share.
- * Returns what ydl_loader_next does. */
-YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader, uint64_t timeout_ms,
+ * ydl_loader_free: for a loader without threads, which would bring a row no nearer to who copies it
+ * than a prefetch does. Returns what ydl_loader_next does. */
+YDL_MUST_CHECK enum ydl_status ydl_loader_next_rows(struct ydl_loader *loader,
                                                     const struct ydl_row **out_rows,
                                                     uint64_t *out_n, struct ydl_error *err);
 

@@ -100,11 +100,9 @@ void ydl_reader_release(struct ydl_reader *reader)
         free_reader(reader);
 }
 
-size_t ydl_reader_part_of(const struct ydl_reader *reader, uint64_t record, size_t near)
+size_t ydl_reader_find_part(const struct ydl_reader *reader, uint64_t record)
 {
     const uint64_t *ends = reader->part_ends;
-    if (record < ends[near] && (near == 0 || record >= ends[near - 1]))
-        return near;
     size_t low = 0;
     size_t high = reader->part_count - 1;
     while (low < high) {
@@ -134,19 +132,4 @@ enum ydl_status ydl_reader_check(struct ydl_reader *reader, size_t first, size_t
 uint64_t ydl_reader_mean_record_bytes(const struct ydl_reader *reader)
 {
     return reader->records ? reader->file_bytes / reader->records : 0;
-}
-
-bool ydl_reader_must_verify(const struct ydl_reader *reader, uint64_t record)
-{
-    if (reader->verify != YDL_VERIFY_FIRST)
-        return reader->verify == YDL_VERIFY_ALWAYS;
-    unsigned char bits = atomic_load_explicit(&reader->verified[record / 8], memory_order_relaxed);
-    return !(bits >> (record % 8) & 1);
-}
-
-void ydl_reader_set_verified(struct ydl_reader *reader, uint64_t record)
-{
-    if (reader->verify == YDL_VERIFY_FIRST)
-        atomic_fetch_or_explicit(&reader->verified[record / 8], (unsigned char)(1u << record % 8),
-                                 memory_order_relaxed);
 }

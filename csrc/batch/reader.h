@@ -60,14 +60,40 @@ void ydl_reader_release(struct ydl_reader *reader); /* NULL-safe; the last one c
 YDL_MUST_CHECK enum ydl_status ydl_reader_check(struct ydl_reader *reader, size_t first,
                                                 size_t count, struct ydl_error *err);
 
-/* The part that holds `record` (< records): a guess of `near` is tried first. */
-size_t ydl_reader_part_of(const struct ydl_reader *reader, uint64_t record, size_t near);
+/* The part that holds `record` (< records). */
+size_t ydl_reader_find_part(const struct ydl_reader *reader, uint64_t record);
+
+/* Likewise; a guess of `near` is tried first. */
+static inline size_t ydl_reader_part_of(const struct ydl_reader *reader, uint64_t record,
+                                        size_t near)
+{
+    const uint64_t *ends = reader->part_ends;
+    if (record < ends[near] && (near == 0 || record >= ends[near - 1]))
+        return near;
+    return ydl_reader_find_part(reader, record);
+}
 
 /* Average bytes of a stored record; 0 for an empty dataset. Sizes batches of varying rows. */
 uint64_t ydl_reader_mean_record_bytes(const struct ydl_reader *reader);
 
-/* Whether a copy of `record` has to be checked before it is handed out, and that it was. */
-bool ydl_reader_must_verify(const struct ydl_reader *reader, uint64_t record);
-void ydl_reader_set_verified(struct ydl_reader *reader, uint64_t record);
+/* Whether `record` has to be checked before it is handed out, and that it was. */
+static inline bool ydl_reader_must_verify(const struct ydl_reader *reader, uint64_t record)
+{
+    if (reader->verify != YDL_VERIFY_FIRST)
+        return reader->verify == YDL_VERIFY_ALWAYS;
+    unsigned char bits = atomic_load_explicit(&reader->verified[record / 8], memory_order_relaxed);
+    return !(bits >> (record % 8) & 1);
+}
+
+static inline void ydl_reader_set_verified(struct ydl_reader *reader, uint64_t record)
+{
+    if (reader->verify != YDL_VERIFY_FIRST)
+        return;
+    /* No locked instruction, for which each row's loads would wait: where two threads meet in a
+       byte, a lost bit only has a row checked again. */
+    atomic_uchar *byte = &reader->verified[record / 8];
+    unsigned char bits = atomic_load_explicit(byte, memory_order_relaxed);
+    atomic_store_explicit(byte, (unsigned char)(bits | 1u << record % 8), memory_order_relaxed);
+}
 
 #endif

@@ -5,15 +5,15 @@
 #include <unistd.h>
 
 #include "base/fork.h"
+#include "base/prefetch.h"
 #include "batch/feed.h"
 #include "batch/loader.h"
 
 /* How long next() waits before it looks for Ctrl-C and for a close() by another thread. */
 enum { WAIT_MS = 100 };
 
-/* Rows are brought into the cache this many ahead; of long ones the beginning, the processor sees
- * the rest coming. */
-enum { PREFETCH_ROWS = 3, PREFETCH_BYTES = 2048, CACHE_LINE_BYTES = 64 };
+/* Rows are brought into the cache this many ahead. */
+enum { PREFETCH_ROWS = 3 };
 
 enum form { FORM_RECORDS, FORM_VALUES, FORM_BATCHES, FORM_CHUNKS, FORM_COUNT };
 
@@ -137,12 +137,16 @@ static int loader_init(struct py_loader *self, PyObject *args, PyObject *kwargs)
                      (unsigned)reader->layout.count);
         return -1;
     }
+    if (is_made_from_rows(self->form) && config.threads) {
+        PyErr_Format(PyExc_ValueError, "records are made in the consumer's thread, not in %u",
+                     config.threads);
+        return -1;
+    }
     self->fields = PyMem_Calloc(reader->layout.count, sizeof *self->fields);
     if (!self->fields) {
         PyErr_NoMemory();
         return -1;
     }
-    config.lends_rows = is_made_from_rows(self->form);
     if (ydl_loader_new(reader, &config, &self->loader, &err) != YDL_OK) {
         ydl_raise(state, &err);
         return -1;
@@ -233,7 +237,7 @@ static enum ydl_status step(struct py_loader *self, struct ydl_batch **out, stru
         return ydl_loader_next(self->loader, WAIT_MS, out, err);
     self->next_row = 0;
     self->row_count = 0;
-    return ydl_loader_next_rows(self->loader, WAIT_MS, &self->rows, &self->row_count, err);
+    return ydl_loader_next_rows(self->loader, &self->rows, &self->row_count, err);
 }
 
 /* Waits for the next batch (or rows). 1: there; 0: the end; -1: an exception. */
@@ -268,14 +272,6 @@ static int advance(struct py_loader *self, struct ydl_batch **out)
     return status == YDL_OK;
 }
 
-/* Rows lie anywhere, and the processor's own prefetch only starts when one is read. */
-static void prefetch_row(const struct ydl_row *row)
-{
-    uint64_t n = row->n < PREFETCH_BYTES ? row->n : PREFETCH_BYTES;
-    for (uint64_t at = 0; at < n; at += CACHE_LINE_BYTES)
-        __builtin_prefetch(row->bytes + at);
-}
-
 static PyObject *next_of_rows(struct py_loader *self)
 {
     if (self->next_row == self->row_count) {
@@ -283,8 +279,10 @@ static PyObject *next_of_rows(struct py_loader *self)
         if (advance(self, &none) <= 0)
             return NULL;
     }
-    if (self->next_row + PREFETCH_ROWS < self->row_count)
-        prefetch_row(&self->rows[self->next_row + PREFETCH_ROWS]);
+    if (self->next_row + PREFETCH_ROWS < self->row_count) {
+        const struct ydl_row *ahead = &self->rows[self->next_row + PREFETCH_ROWS];
+        ydl_prefetch(ahead->bytes, ahead->n);
+    }
     const struct ydl_row *row = &self->rows[self->next_row++];
     return self->form == FORM_VALUES ? ydl_row_to_value(self->reader, row, self->fields)
                                      : ydl_row_to_tuple(self->reader, row, self->fields);

@@ -12,6 +12,7 @@
 
 #include "base/io.h"
 #include "base/map.h"
+#include "base/prefetch.h"
 #include "record/part_meta.h"
 
 _Static_assert(sizeof(size_t) == sizeof(uint64_t),
@@ -24,8 +25,6 @@ _Static_assert(sizeof(size_t) == sizeof(uint64_t),
 /* What one hint asks for: a kernel reads no more of a longer one than the larger of its read-ahead
  * (128 KiB unless configured) and what the disk takes in one request. */
 #define WANT_BYTES ((uint64_t)128 << 10)
-
-enum { PREFETCH_BYTES = 1024, CACHE_LINE_BYTES = 64 };
 
 struct ydl_part {
     char *path; /* owned */
@@ -275,14 +274,17 @@ bool ydl_part_is_mapped(const struct ydl_part *part)
 void ydl_part_prefetch(const struct ydl_part *part, uint64_t row)
 {
     if (part->index) {
-        __builtin_prefetch(part->index + 8 * row);
+        ydl_prefetch(part->index + 8 * row, 8);
     } else if (part->file) {
-        /* Its beginning: the processor sees the rest coming. */
-        const uint8_t *bytes = part->file + part->rows_offset + row * part->row_bytes;
-        uint64_t n = part->row_bytes < PREFETCH_BYTES ? part->row_bytes : PREFETCH_BYTES;
-        for (uint64_t at = 0; at < n; at += CACHE_LINE_BYTES)
-            __builtin_prefetch(bytes + at);
+        ydl_prefetch(part->file + part->rows_offset + row * part->row_bytes, part->row_bytes);
     }
+}
+
+void ydl_part_prefetch_near(const struct ydl_part *part, uint64_t row)
+{
+    uint64_t start, n;
+    if (part->file && find_row(part, row, &start, &n))
+        ydl_prefetch_near(part->file + part->rows_offset + start, n);
 }
 
 uint64_t ydl_part_bytes(const struct ydl_part *part)

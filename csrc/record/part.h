@@ -50,8 +50,11 @@ const char *ydl_part_path(const struct ydl_part *part);
 
 bool ydl_part_is_mapped(const struct ydl_part *part);
 
-/* Asks the memory for what is read first of this row: its index entry, or its beginning. */
+/* Asks the memory for what is read first of this row: its index entry, or else the row itself. */
 void ydl_part_prefetch(const struct ydl_part *part, uint64_t row);
+
+/* A few rows later: brings the row to the core. */
+void ydl_part_prefetch_near(const struct ydl_part *part, uint64_t row);
 
 /* Where the row lies in the file. False where a damaged index says nonsense. */
 bool ydl_part_row_span(const struct ydl_part *part, uint64_t row, uint64_t *out_offset,
