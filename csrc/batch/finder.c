@@ -144,7 +144,8 @@ static enum ydl_status resolve_row(struct ydl_finder *finder, size_t i, uint64_t
     row->record = record;
     row->part = part;
     finder->copy_at[i] = ROW_IN_MAP;
-    if (ydl_reader_must_verify(finder->reader, record)) {
+    finder->checks = ydl_reader_must_verify(finder->reader, record);
+    if (finder->checks) {
         if (!ydl_part_row_is_valid(part, number, row->bytes, row->n))
             return ydl_part_fail_row(part, number, err);
         ydl_reader_set_verified(finder->reader, record);
@@ -171,9 +172,6 @@ static void prefetch(const struct ydl_finder *finder, uint64_t record, bool is_n
     const struct ydl_reader *reader = finder->reader;
     if (record >= reader->records)
         return;
-    /* What is not checked is only pointed to: by its index entry, where rows vary. */
-    if (!ydl_reader_must_verify(reader, record) && (is_near || !reader->layout.rows_vary))
-        return;
     size_t part = ydl_reader_part_of(reader, record, finder->near);
     if (!finder->held[part])
         return;
@@ -190,13 +188,12 @@ enum ydl_status ydl_finder_find(struct ydl_finder *finder, const uint64_t *numbe
     finder->copies.len = 0;
     enum ydl_status status = reserve_rows(finder, n, err);
     size_t held_from = 0; /* the rows before have no part */
-    /* Rows of one size that nobody checks are only pointed to here. */
-    const struct ydl_reader *reader = finder->reader;
-    const bool reads = reader->layout.rows_vary || reader->verify != YDL_VERIFY_NEVER;
+    const bool rows_vary = finder->reader->layout.rows_vary;
     for (size_t i = 0; status == YDL_OK && i < n; i++) {
-        if (reads && i + PREFETCH_ROWS < n)
+        /* A row that is not checked is only pointed to: by its index entry, where rows vary. */
+        if ((finder->checks || rows_vary) && i + PREFETCH_ROWS < n)
             prefetch(finder, numbers[i + PREFETCH_ROWS], false);
-        if (reads && i + PREFETCH_ROWS_NEAR < n)
+        if (finder->checks && i + PREFETCH_ROWS_NEAR < n)
             prefetch(finder, numbers[i + PREFETCH_ROWS_NEAR], true);
         status = resolve_row(finder, i, numbers[i], err);
         if (status == YDL_OK)

@@ -41,6 +41,7 @@ struct ydl_finder {
     size_t *held_list;      /* [part_count], the first held_count are held; owned */
     size_t held_count;
     size_t near; /* the part of the last record */
+    bool checks; /* the last record was verified: the next ones probably are, too */
 };
 
 YDL_MUST_CHECK enum ydl_status ydl_finder_new(struct ydl_reader *reader, struct ydl_finder **out,
