@@ -26,7 +26,6 @@ _MAX_THREADS = 4
 # A batch of mapped rows that is smaller is gathered faster than one is handed from thread to thread
 # (batches of 128: of 8 B records 33 against 15 million records a second, of 784 B 8.2 against 5.8).
 _SMALL_BATCH_BYTES = 256 * 1024
-_ENDLESS = 2**63 - 1  # batches
 
 
 @dataclass(frozen=True)
@@ -210,20 +209,18 @@ class ShardReader:
         drop_remainder: bool = False,
         endless: bool = False,
         group: int = 1,
-    ) -> Generator[tuple[int, int, int], None, None]:
-        """As iterate("batches", ...), but for TensorFlow's op: one item, (two numbers that the op
-        wants, how often it may ask). What it gets is there until this generator goes on.
+    ) -> Generator[tuple[int, int], None, None]:
+        """As iterate("batches", ...), but for TensorFlow's op: one item, the two numbers that the
+        op wants. What it gets is there until this generator goes on.
 
         group: so many whole batches come at once, as long as an epoch has them.
         """
         with _Loading(self, "batches", batch_records, drop_remainder, endless, group) as loading:
             loader = loading.loader
-            whole, rest = divmod(loading.length - loader.position, batch_records)
-            count = sum(divmod(whole, group)) + (rest > 0 and not drop_remainder)
             note_damage = functools.partial(self._note_damage_of_lent, loader)
             atexit.register(note_damage)  # TensorFlow keeps its iterators to the very end
             try:
-                yield (*loader.lend(), _ENDLESS if endless and loading.length else count)
+                yield loader.lend()
             finally:
                 note_damage()
                 atexit.unregister(note_damage)

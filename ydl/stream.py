@@ -130,7 +130,7 @@ class RecordStream(Stream):
         drop_remainder: bool = False,
         endless: bool = False,
         group: int = 1,
-    ) -> Generator[tuple[int, int, int], None, None]:
+    ) -> Generator[tuple[int, int], None, None]:
         """iterate("batches", ...) for TensorFlow's op instead of Python: see ShardReader.lend."""
         return self._shard.lend(batch_records, drop_remainder, endless, group)
 

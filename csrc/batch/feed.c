@@ -20,9 +20,8 @@ struct feed {
     /* Under lock: */
     bool busy; /* a call is in the loader */
     bool closed;
-    uint64_t next_index;
     uint64_t records;
-    enum ydl_status status; /* an error is final */
+    enum ydl_status status; /* of the error that ended it */
     struct ydl_error err;
 };
 
@@ -126,27 +125,19 @@ static enum ydl_status fail_closed(uint64_t number, struct ydl_error *err)
 }
 
 /* Marks the feed busy, unless this is not its turn. */
-static enum ydl_status enter_locked(struct feed *feed, uint64_t index, struct ydl_error *err)
+static enum ydl_status enter_locked(struct feed *feed, struct ydl_error *err)
 {
     if (feed->pid != getpid())
         return ydl_fail(err, YDL_FORKED,
                         "cannot go on in process %ld with a dataset's iterator of process %ld. "
                         "Make a new iterator after the fork",
                         (long)getpid(), (long)feed->pid);
-    if (feed->status != YDL_OK) {
-        *err = feed->err;
-        return feed->status;
-    }
+    if (feed->status != YDL_OK)
+        return YDL_END;
     if (feed->busy)
         return ydl_fail(err, YDL_INVALID,
-                        "batch %llu was asked for while another call waits for batch %llu: "
-                        "batches of one iterator come one by one",
-                        (unsigned long long)index, (unsigned long long)feed->next_index);
-    if (index != feed->next_index)
-        return ydl_fail(err, YDL_INVALID,
-                        "batch %llu was asked for where %llu is the next one: batches of one "
-                        "iterator come in order",
-                        (unsigned long long)index, (unsigned long long)feed->next_index);
+                        "a batch was asked for while another call waits for one: batches of one "
+                        "iterator come one by one");
     feed->busy = true;
     return YDL_OK;
 }
@@ -169,7 +160,6 @@ static void leave_locked(struct feed *feed, enum ydl_status status, const struct
 {
     if (status == YDL_OK) {
         feed->records += batch->records;
-        feed->next_index++;
     } else if (status != YDL_END) {
         feed->status = status;
         feed->err = *err;
@@ -180,15 +170,14 @@ static void leave_locked(struct feed *feed, enum ydl_status status, const struct
 
 static enum ydl_status sample(struct ydl_batch **out, struct ydl_error *err);
 
-static enum ydl_status next(uint64_t number, uint64_t index, struct ydl_batch **out,
-                            struct ydl_error *err)
+static enum ydl_status next(uint64_t number, struct ydl_batch **out, struct ydl_error *err)
 {
     if (number == YDL_FEED_SAMPLE)
         return sample(out, err);
     pthread_mutex_lock(&lock);
     struct feed *feed = *find_locked(number);
     enum ydl_status status =
-        feed && !feed->closed ? enter_locked(feed, index, err) : fail_closed(number, err);
+        feed && !feed->closed ? enter_locked(feed, err) : fail_closed(number, err);
     pthread_mutex_unlock(&lock);
     if (status != YDL_OK)
         return status;

@@ -23,10 +23,9 @@ enum { YDL_FEED_API_VERSION = 1 };
 struct ydl_feed_api {
     uint32_t version;
 
-    /* The feed's batch `index`, owned by the caller. Batches come in order: another index than the
-     * next one is YDL_INVALID. Blocks until the batch is there; YDL_END behind the last. */
-    enum ydl_status (*next)(uint64_t feed, uint64_t index, struct ydl_batch **out,
-                            struct ydl_error *err);
+    /* The feed's next batch, owned by the caller. Blocks until it is there; YDL_INVALID while
+     * another call does. YDL_END behind the last batch, and behind an error. */
+    enum ydl_status (*next)(uint64_t feed, struct ydl_batch **out, struct ydl_error *err);
     void (*free_batch)(struct ydl_batch *batch);
     /* For a block that was taken out of a batch; in the form of TensorFlow's deallocators. */
     void (*release_data)(void *data, size_t bytes, void *block);

@@ -1,9 +1,10 @@
 /* The op that hands a feed's batches (batch/feed.h) to TensorFlow: a shared library of its own,
  * which tf.load_op_library loads, and which is linked against neither TensorFlow nor the core.
  *
- *   YdlNextBatchV1(feed: int64 [2], index: int64 []) -> batch: the types of Tout
+ *   YdlNextBatchV1(feed: int64 [2]) -> batch: the types of Tout
  *
  * feed: the address of the ydl_feed_api that the core of this process has, and the feed's number.
+ * Behind the last batch it fails with OutOfRange, which ends a GeneratorDataset.
  * One output per component of the batch, or, where the caller asks for that many, four (values, row
  * splits, ranks, shapes) for each component whose shape varies.
  *
@@ -196,8 +197,7 @@ static bool read_input(struct run *run, int i, int64_t *out, int64_t n)
 static void next_batch(struct run *run)
 {
     int64_t feed[2];
-    int64_t index;
-    if (!read_input(run, 0, feed, 2) || !read_input(run, 1, &index, 1))
+    if (!read_input(run, 0, feed, 2))
         return;
     run->api = (const struct ydl_feed_api *)(intptr_t)feed[0];
     if (!run->api || run->api->version != YDL_FEED_API_VERSION) {
@@ -205,7 +205,7 @@ static void next_batch(struct run *run)
         return;
     }
     struct ydl_error err;
-    enum ydl_status status = run->api->next((uint64_t)feed[1], (uint64_t)index, &run->batch, &err);
+    enum ydl_status status = run->api->next((uint64_t)feed[1], &run->batch, &err);
     if (status == YDL_OK)
         put_batch(run);
     else
@@ -252,7 +252,6 @@ __attribute__((constructor)) static void register_op(void)
     struct tf_op_builder *op = tf.TF_NewOpDefinitionBuilder(OP_NAME);
     tf.TF_OpDefinitionBuilderAddAttr(op, "Tout: list(type) >= 1");
     tf.TF_OpDefinitionBuilderAddInput(op, "feed: int64");
-    tf.TF_OpDefinitionBuilderAddInput(op, "index: int64");
     tf.TF_OpDefinitionBuilderAddOutput(op, "batch: Tout");
     tf.TF_OpDefinitionBuilderSetIsStateful(op, true);
     tf.TF_OpDefinitionBuilderSetShapeInferenceFunction(op, infer_shapes);

@@ -50,11 +50,10 @@ static uint64_t lend(struct ydl_loader *loader)
     return feed;
 }
 
-static void assert_next(enum ydl_status expected, uint64_t feed, uint64_t index,
-                        struct ydl_error *err)
+static void assert_next(enum ydl_status expected, uint64_t feed, struct ydl_error *err)
 {
     struct ydl_batch *batch = NULL;
-    assert_status(expected, ydl_feed_api.next(feed, index, &batch, err), err);
+    assert_status(expected, ydl_feed_api.next(feed, &batch, err), err);
     assert_int_equal(batch != NULL, expected == YDL_OK);
     ydl_feed_api.free_batch(batch);
 }
@@ -163,7 +162,7 @@ static void *call_next(void *argument)
 {
     struct call *call = argument;
     struct ydl_batch *batch = NULL;
-    call->status = ydl_feed_api.next(call->feed, 0, &batch, &call->err);
+    call->status = ydl_feed_api.next(call->feed, &batch, &call->err);
     ydl_feed_api.free_batch(batch);
     return NULL;
 }
@@ -237,7 +236,7 @@ static void test_batches_are_the_loaders_in_its_order(void **state)
         for (uint64_t b = 0; b < BATCHES; b++) {
             struct ydl_batch *got = NULL;
             struct ydl_batch *wanted = NULL;
-            assert_status(YDL_OK, ydl_feed_api.next(feed, b, &got, &err), &err);
+            assert_status(YDL_OK, ydl_feed_api.next(feed, &got, &err), &err);
             assert_status(YDL_OK, ydl_loader_next(own, LONG_MS, &wanted, &err), &err);
             assert_same_batch(got, wanted);
             records += got->records;
@@ -248,7 +247,7 @@ static void test_batches_are_the_loaders_in_its_order(void **state)
         }
         assert_int_equal(records, RECORDS);
         for (int again = 0; again < 2; again++)
-            assert_next(YDL_END, feed, BATCHES, &err);
+            assert_next(YDL_END, feed, &err);
         assert_status(YDL_OK, ydl_feed_look(feed, &noted, &err), &err);
         assert_int_equal(noted, RECORDS);
         ydl_feed_close(feed);
@@ -256,31 +255,6 @@ static void test_batches_are_the_loaders_in_its_order(void **state)
         ydl_loader_free(own);
         open_build_clear(&open);
     }
-}
-
-static void test_another_index_is_refused_and_changes_nothing(void **state)
-{
-    (void)state;
-    struct open_build open;
-    struct ydl_error err;
-    open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
-    struct ydl_loader *loader = load(&open, &plain);
-    uint64_t feed = lend(loader);
-    const uint64_t wrong[] = {1, BATCHES, UINT64_MAX};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_next(YDL_INVALID, feed, wrong[i], &err);
-        assert_non_null(strstr(err.text, "where 0 is the next one"));
-    }
-    assert_next(YDL_OK, feed, 0, &err);
-    assert_next(YDL_INVALID, feed, 0, &err);
-    assert_non_null(strstr(err.text, "batch 0 was asked for where 1 is the next one"));
-    assert_next(YDL_OK, feed, 1, &err);
-    uint64_t records;
-    assert_status(YDL_OK, ydl_feed_look(feed, &records, &err), &err);
-    assert_int_equal(records, 2 * BATCH);
-    ydl_feed_close(feed);
-    ydl_loader_free(loader);
-    open_build_clear(&open);
 }
 
 static void test_a_batch_outlives_its_feed(void **state)
@@ -293,7 +267,7 @@ static void test_a_batch_outlives_its_feed(void **state)
     struct ydl_loader_config config = plain;
     struct ydl_loader *loader = load_in(&sequential, &open, &config);
     uint64_t feed = lend(loader);
-    assert_status(YDL_OK, ydl_feed_api.next(feed, 0, &batch, &err), &err);
+    assert_status(YDL_OK, ydl_feed_api.next(feed, &batch, &err), &err);
     ydl_feed_close(feed);
     ydl_loader_free(loader);
     const uint64_t numbers[BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -326,14 +300,14 @@ static void test_a_second_call_at_once_is_refused(void **state)
         struct ydl_loader *loader = load(&open, &config);
         uint64_t feed = lend(loader);
         start_held(&call, gate, feed);
-        for (uint64_t index = 0; index < 2; index++) {
-            assert_next(YDL_INVALID, feed, index, &err);
+        for (int again = 0; again < 2; again++) {
+            assert_next(YDL_INVALID, feed, &err);
             assert_non_null(strstr(err.text, "another call"));
         }
         open_gate(gate);
         join(&call);
         assert_status(YDL_OK, call.status, &call.err);
-        assert_next(YDL_OK, feed, 1, &err); /* refused calls left no mark */
+        assert_next(YDL_OK, feed, &err); /* refused calls left no mark */
         ydl_feed_close(feed);
         ydl_loader_free(loader);
         open_build_clear(&open);
@@ -354,7 +328,7 @@ static void test_closing_ends_a_call_that_waits(void **state)
     ydl_feed_close(feed); /* the gate is shut: only the close can end the call */
     join(&call);
     assert_status(YDL_CLOSED, call.status, &call.err);
-    assert_next(YDL_CLOSED, feed, 0, &err);
+    assert_next(YDL_CLOSED, feed, &err);
     open_gate(gate);
     ydl_loader_free(loader);
     open_build_clear(&open);
@@ -399,7 +373,7 @@ static void test_a_number_that_is_none(void **state)
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_loader *loader = load(&open, &plain);
     uint64_t feed = lend(loader);
-    assert_next(YDL_OK, feed, 0, &err);
+    assert_next(YDL_OK, feed, &err);
     ydl_feed_close(feed);
     const uint64_t numbers[] = {feed, feed + 1, UINT64_MAX};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -436,11 +410,10 @@ static void test_an_error_is_final_and_can_be_looked_at(void **state)
         config.depth = 1; /* so that only one view has failed when it is reported */
         struct ydl_loader *loader = load(&open, &config);
         uint64_t feed = lend(loader);
-        for (uint64_t index = 0; index < 3; index++) {
-            err = (struct ydl_error){0};
-            assert_next(YDL_CORRUPT_CACHE, feed, index, &err);
-            assert_non_null(strstr(err.text, "failed on purpose"));
-        }
+        assert_next(YDL_CORRUPT_CACHE, feed, &err);
+        assert_non_null(strstr(err.text, "failed on purpose"));
+        for (int again = 0; again < 2; again++)
+            assert_next(YDL_END, feed, &err);
         err = (struct ydl_error){0};
         assert_status(YDL_CORRUPT_CACHE, ydl_feed_look(feed, &records, &err), &err);
         assert_int_equal(err.status, YDL_CORRUPT_CACHE);
@@ -463,14 +436,14 @@ static void test_an_error_in_mid_stream_keeps_what_was_handed_out(void **state)
     config.require_uniform = true;
     struct ydl_loader *loader = load_in(&sequential, &open, &config);
     uint64_t feed = lend(loader);
-    assert_next(YDL_OK, feed, 0, &err);
+    assert_next(YDL_OK, feed, &err);
     ydl_feed_close(feed);
     ydl_loader_free(loader);
 
     config.batch_records = 12; /* records of all shapes in the first batch */
     loader = load_in(&sequential, &open, &config);
     feed = lend(loader);
-    assert_next(YDL_SHAPE_MISMATCH, feed, 0, &err);
+    assert_next(YDL_SHAPE_MISMATCH, feed, &err);
     uint64_t records = 99;
     assert_status(YDL_SHAPE_MISMATCH, ydl_feed_look(feed, &records, &err), &err);
     assert_int_equal(records, 0);
@@ -486,10 +459,10 @@ static void test_the_sample(void **state)
     (void)state;
     static const int64_t numbers[] = {1, 2, 3};
     static const uint64_t ends[] = {1, 1, 101};
-    for (uint64_t index = 0; index < 3; index++) {
+    for (int again = 0; again < 3; again++) {
         struct ydl_error err;
         struct ydl_batch *batch = NULL;
-        assert_status(YDL_OK, ydl_feed_api.next(YDL_FEED_SAMPLE, index, &batch, &err), &err);
+        assert_status(YDL_OK, ydl_feed_api.next(YDL_FEED_SAMPLE, &batch, &err), &err);
         assert_int_equal(batch->records, 3);
         assert_int_equal(batch->count, 2);
         for (int c = 0; c < 2; c++) {
@@ -518,15 +491,15 @@ static bool child_lets_go(const uint64_t *feeds, int n)
     struct ydl_error err;
     struct ydl_batch *batch = NULL;
     uint64_t records;
-    bool fine = ydl_feed_api.next(YDL_FEED_SAMPLE, 0, &batch, &err) == YDL_OK;
+    bool fine = ydl_feed_api.next(YDL_FEED_SAMPLE, &batch, &err) == YDL_OK;
     ydl_feed_api.free_batch(batch);
     batch = NULL;
     for (int i = 0; i < n; i++) {
-        fine = fine && ydl_feed_api.next(feeds[i], 1, &batch, &err) == YDL_FORKED && !batch;
+        fine = fine && ydl_feed_api.next(feeds[i], &batch, &err) == YDL_FORKED && !batch;
         fine = fine && strstr(err.text, "Make a new iterator after the fork");
         fine = fine && ydl_feed_look(feeds[i], &records, &err) == YDL_OK;
         ydl_feed_close(feeds[i]);
-        fine = fine && ydl_feed_api.next(feeds[i], 1, &batch, &err) == YDL_CLOSED;
+        fine = fine && ydl_feed_api.next(feeds[i], &batch, &err) == YDL_CLOSED;
     }
     return fine;
 }
@@ -553,9 +526,9 @@ static void test_a_child_is_refused_and_may_let_go(void **state)
     open_build_init(&open, false, RECORDS, PART_BYTES, YDL_ACCESS_MMAP, YDL_VERIFY_FIRST);
     struct ydl_loader *loader = load(&open, &plain);
     uint64_t feed = lend(loader);
-    assert_next(YDL_OK, feed, 0, &err);
+    assert_next(YDL_OK, feed, &err);
     check_child(&feed, 1);
-    assert_next(YDL_OK, feed, 1, &err);
+    assert_next(YDL_OK, feed, &err);
     ydl_feed_close(feed);
     ydl_loader_free(loader);
     open_build_clear(&open);
@@ -624,7 +597,7 @@ static void *churn(void *argument)
         ydl_orders_release(config.orders);
         for (uint64_t b = 0; !churn->failed && b < wanted; b++) {
             struct ydl_batch *batch = NULL;
-            churn->failed = ydl_feed_api.next(feed, b, &batch, &err) != YDL_OK ||
+            churn->failed = ydl_feed_api.next(feed, &batch, &err) != YDL_OK ||
                             batch->records != (b + 1 < BATCHES ? BATCH : RECORDS % BATCH);
             ydl_feed_api.free_batch(batch);
         }
@@ -697,7 +670,7 @@ static void *pull_to_the_end(void *argument)
     struct call *call = argument;
     for (uint64_t b = 0; call->status == YDL_OK; b++) {
         struct ydl_batch *batch = NULL;
-        call->status = ydl_feed_api.next(call->feed, b, &batch, &call->err);
+        call->status = ydl_feed_api.next(call->feed, &batch, &call->err);
         ydl_feed_api.free_batch(batch);
     }
     return NULL;
@@ -736,7 +709,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_batches_are_the_loaders_in_its_order),
-        cmocka_unit_test(test_another_index_is_refused_and_changes_nothing),
         cmocka_unit_test(test_a_batch_outlives_its_feed),
         cmocka_unit_test(test_a_second_call_at_once_is_refused),
         cmocka_unit_test(test_closing_ends_a_call_that_waits),

@@ -291,7 +291,6 @@ def _from_op(
         order,
         rows,
         group,
-        _from_generator,
     )
 
 
