@@ -668,7 +668,7 @@ static void test_a_fork_while_threads_are_inside(void **state)
 static void *pull_to_the_end(void *argument)
 {
     struct call *call = argument;
-    for (uint64_t b = 0; call->status == YDL_OK; b++) {
+    while (call->status == YDL_OK) {
         struct ydl_batch *batch = NULL;
         call->status = ydl_feed_api.next(call->feed, &batch, &call->err);
         ydl_feed_api.free_batch(batch);

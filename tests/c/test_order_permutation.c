@@ -151,7 +151,7 @@ static void test_every_place_has_every_number_alike(void **state)
                 counts[i * n + ydl_permutation_at(&permutation, i)]++;
         }
         const double degrees = (double)((n - 1) * (n - 1));
-        assert_even(counts, n * n, KEYS / (double)n, degrees);
+        assert_even(counts, n * n, (double)KEYS / (double)n, degrees);
     }
 }
 
@@ -183,7 +183,7 @@ static void test_all_orders_of_few_records_come_alike(void **state)
             permutation = make(3, key, n);
             by_epoch[rank_of(&permutation)]++;
         }
-        const double expected = KEYS / (double)factorial[n];
+        const double expected = (double)KEYS / (double)factorial[n];
         assert_even(by_seed, factorial[n], expected, (double)factorial[n] - 1);
         assert_even(by_epoch, factorial[n], expected, (double)factorial[n] - 1);
     }
