@@ -79,9 +79,9 @@ static void test_version_1(void **state)
 {
     (void)state;
 #undef GROUP
-static const char STAT[] = "inactive_file 5\n"
-                           "total_inactive_file 1048576\n"
-                           "total_active_file 1048576\n";
+    static const char STAT[] = "inactive_file 5\n"
+                               "total_inactive_file 1048576\n"
+                               "total_active_file 1048576\n";
 #define GROUP "proc/self/cgroup", "9:name=systemd:/x\n5:cpu,memory:/a\n0::/\n"
     assert_int_equal(AVAILABLE(MEMINFO, GROUP, "cg/memory/a/memory.limit_in_bytes",
                                "9223372036854771712\n", "cg/memory/a/memory.usage_in_bytes",
