@@ -121,13 +121,13 @@ def test_refused_columns(tmp_path, column, error, text):
 def test_finishing_threads_end_with_their_build(tmp_path):
     """Many parts; whatever becomes of the build."""
     storage = storage_in(tmp_path, part_bytes=1 << 13)
-    threads = len(os.listdir("/proc/self/task"))
+    threads = set(os.listdir("/proc/self/task"))  # others may end meanwhile: TensorFlow's
     descriptors = len(os.listdir("/proc/self/fd"))
     for i in range(5):
         storage.submit(numbers(20_000), "d", str(i))
         with pytest.raises(RuntimeError, match="the source's"):
             storage.submit(FailingSource(RuntimeError("the source's"), 20_000), "d", "failed")
-    assert len(os.listdir("/proc/self/task")) == threads
+    assert set(os.listdir("/proc/self/task")) <= threads
     assert len(os.listdir("/proc/self/fd")) == descriptors
     assert not [path for path in files_in(tmp_path) if "failed" in path]
 
