@@ -57,7 +57,7 @@ def test_records_are_those_of_a_warm_cache(cold, form, shards):
         epochs.append(seen)
         assert seen == stream.record_numbers(0, 0, RECORDS).tolist()
     assert epochs[0] == epochs[1]
-    assert threads() == before
+    assert threads() <= before
 
 
 def test_an_early_end_leaves_no_thread(cold):
@@ -70,7 +70,7 @@ def test_an_early_end_leaves_no_thread(cold):
             numbers, values = next(batches)
             np.testing.assert_array_equal(values, rows[numbers])
         batches.close()
-        assert threads() == before
+        assert threads() <= before
 
 
 def test_the_background_reading_of_an_idle_iterator_ends(cold):

@@ -579,7 +579,7 @@ def test_finished_closed_and_dropped_iterators_hold_no_thread(ref_of):
     list(iterators[0])
     iterators[1].close()
     del iterators[2]
-    assert threads() == before
+    assert threads() <= before
     assert list(iterators[0]) == list(iterators[1]) == []
 
 
